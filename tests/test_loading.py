@@ -270,7 +270,7 @@ def test_a_configuration_that_says_nothing_of_the_model(
     path.unlink()
     if STATED[stated] is not None:
         path.write_text(json.dumps(STATED[stated]), "utf-8")
-    problems = {"none": "no such file; put it", "nothing": "states nothing of a model; fetch it"}
+    problems = {"none": "no such file; put it", "nothing": "has no model configuration; fetch it"}
     problem = problems.get(stated, "its configuration has model_type = ")
     for given in (folder, folder / "model.safetensors"):
         with pytest.raises(CheckpointError) as refused:

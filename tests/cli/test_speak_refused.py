@@ -111,7 +111,7 @@ def test_a_wrong_call_is_one_line_and_nothing_is_loaded_to_speak(
         ("0.6b-base", "--voice anna --instruct slowly", "takes no instruct"),
         ("0.6b-base", "--voice anna --reference said.txt", "a reference or a voice, not both"),
         ("0.6b-base", "--reference said.txt --reference-text=", "reference_text is empty"),
-        ("0.6b-base", "--reference-text hello", "reference_text goes with a reference"),
+        ("0.6b-base", "--reference-text hello", "reference_text needs a reference"),
     ],
 )
 def test_what_a_released_model_cannot_do_is_told_before_it_is_fetched(

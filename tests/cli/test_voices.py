@@ -136,9 +136,9 @@ def test_a_voice_is_replaced_only_by_force(
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["../x", "--audio", "ref.wav"], 2, "'../x' is no name for a voice"),
-        (["", "--audio", "ref.wav"], 2, "'' is no name for a voice"),
-        (["help", "--audio", "ref.wav"], 2, "'help' as a voice lists those there are; give anothe"),
+        (["../x", "--audio", "ref.wav"], 2, "'../x' is not a valid name of a voice"),
+        (["", "--audio", "ref.wav"], 2, "'' is not a valid name of a voice"),
+        (["help", "--audio", "ref.wav"], 2, "'help' as a voice lists the saved voices; give anoth"),
         (["anna", "--audio", "none.wav"], 1, "none.wav: no such file"),
         (["anna", "--audio", "ref.wav", "--text", " "], 2, "text is empty"),
         (

@@ -142,7 +142,7 @@ def test_a_runner_that_is_made_again_after_a_loss_is_so_too(
     if family == "qwen3_tts":
         assert (
             model.runner.backend.batch_invariant
-            and model.runner.utterance_lane.codec.one_voice_per_chunk
+            and model.runner.utterance_executor.codec.one_voice_per_chunk
         )
     elif family != "whisper":
         assert model.runner.encoder.batch_invariant

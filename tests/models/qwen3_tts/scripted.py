@@ -28,7 +28,7 @@ from oscine.ops.reference import Reference
 from oscine.text.qwen import QwenTokenizer
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
-HOP = 1920
+HOP_LENGTH = 1920
 LEVELS = 1000.0  # a frame whose first code is c sounds as a square wave of height c / LEVELS
 STOPS = {"end": ops.STOP_END, "length": ops.STOP_LENGTH}
 MAX_FRAMES = 8192
@@ -70,7 +70,7 @@ class Codec:
     def submit(self, slots: Sequence[int], codes: Sequence[Any]) -> Callable[[], Any]:
         self.calls.append((len(slots), len(codes[0])))
         self.warm_up(slots, codes)
-        wave = np.repeat(np.stack(codes)[:, :, 0].astype(np.float32) / LEVELS, HOP, axis=1)
+        wave = np.repeat(np.stack(codes)[:, :, 0].astype(np.float32) / LEVELS, HOP_LENGTH, axis=1)
         wave[:, ::2] *= -1
         return lambda: wave
 
@@ -124,7 +124,7 @@ class Talker:
             known = replace(request, prompt=prompt)
             self.runner.requests.append(known)
             script = self.runner.script(known, len(self.runner.requests))
-            self.runs[slot] = Run(utterance, self.runner.utterance_lane.voices, *script)
+            self.runs[slot] = Run(utterance, self.runner.utterance_executor.voices, *script)
             self.runner.runs.append(self.runs[slot])
             self.rows[row] = finished_rows(1)[0]
             self.rows[row]["done"], self.rows[row]["slot"] = 0, slot
@@ -195,13 +195,13 @@ class Runner:
         self.lose_at: int | None = None
         voicing: Any = CodecBatcher(self.codec, config.codec, device)  # type: ignore[arg-type]
         self.talker, tables = Talker(self), Tables(config.talker.hidden_size)
-        self.utterance_lane = UtteranceExecutor(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
+        self.utterance_executor = UtteranceExecutor(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
 
     def check(self, sequence: Any) -> None:
         check_request(sequence.request, self.config)
 
     def executor(self, key: Any) -> UtteranceExecutor:
-        return self.utterance_lane
+        return self.utterance_executor
 
     def reserve(self, slots: int, places: int, sequence: Any) -> None:
         assert slots <= 64
@@ -209,7 +209,7 @@ class Runner:
             self.asked.append(sequence)
 
     def release(self, slots: int, places: int) -> None:
-        self.utterance_lane.codec.release()
+        self.utterance_executor.codec.release()
 
     def clock(self, stage: str, milliseconds: float) -> None:
         self.timings[stage] = self.timings.get(stage, 0.0) + milliseconds
@@ -224,7 +224,7 @@ def scripted(
     """A model of a golden's configuration that says what the script says."""
     weights = load_weights(GOLDENS / case / "ckpt")
     config = weights.config  # frames as long as released ones
-    codec = replace(config.codec, hop_length=HOP, codebook_size=2048, num_code_groups=16)
+    codec = replace(config.codec, hop_length=HOP_LENGTH, codebook_size=2048, num_code_groups=16)
     runner = Runner(replace(config, codec=codec, num_code_groups=16), script)
     tokenizer = QwenTokenizer.load(weights.folder)
     saved = None if folder is None else VoiceFolder(folder)
@@ -232,10 +232,10 @@ def scripted(
     def rebuild() -> Any:
         """The same one, as if it were another: it loses all that ran."""
         runner.talker.rows[:] = finished_rows(256)
-        for voice in runner.utterance_lane.voices.values():
-            runner.utterance_lane.codec.free(voice)
-        runner.utterance_lane.voices.clear()
-        runner.utterance_lane.codec.in_flight.clear()
+        for voice in runner.utterance_executor.voices.values():
+            runner.utterance_executor.codec.free(voice)
+        runner.utterance_executor.voices.clear()
+        runner.utterance_executor.codec.in_flight.clear()
         return runner
 
     return Qwen3Tts(runner, tokenizer, case, rebuild, saved), runner  # type: ignore[arg-type]

@@ -105,10 +105,11 @@ class Alone:
                 self.check(kind, voice)
         assert engine._slots.in_use == engine.running == engine.waiting == 0
         assert (
-            not self.runner.utterance_lane.voices and not self.runner.utterance_lane.codec.in_flight
+            not self.runner.utterance_executor.voices
+            and not self.runner.utterance_executor.codec.in_flight
         )
         codec = self.runner.codec
-        kept = len(self.runner.utterance_lane.codec.reference_slots)
+        kept = len(self.runner.utterance_executor.codec.reference_slots)
         assert len(set(codec.free_slots)) == len(codec.free_slots) == codec.states.slots - kept
 
 

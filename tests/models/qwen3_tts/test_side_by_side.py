@@ -106,7 +106,7 @@ def is_idle(model: Qwen3Tts) -> bool:
         if time.monotonic() > left:
             return False
         time.sleep(0.001)
-    return not model.runner.utterance_lane.voices
+    return not model.runner.utterance_executor.voices
 
 
 def speak(model: Qwen3Tts) -> str:
@@ -311,7 +311,7 @@ def test_a_slow_reader_whose_voice_says_something_else_is_told(
     slow = model.stream("Hello.", **ANY)
     next(slow)
     assert is_idle(model)
-    with pytest.raises(DeviceError, match="differs from what was heard before"):
+    with pytest.raises(DeviceError, match="differs from the audio before"):
         list(slow)
     assert is_idle(model)
 
@@ -405,7 +405,7 @@ def test_two_threads_at_once(model: Qwen3Tts) -> None:
     stream = model.stream(writer(), **ANY)
     first = Started(lambda: list(stream))
     assert going.wait(LIMIT)
-    with pytest.raises(UsageError, match="iterated over already"):
+    with pytest.raises(UsageError, match="already being iterated over"):
         next(stream)
     assert speak(model) == "end"  # a text that is waited for holds up no other
     more.set()
@@ -419,14 +419,14 @@ def test_two_threads_at_once(model: Qwen3Tts) -> None:
 def test_an_error_is_told_to_its_own_caller(model: Qwen3Tts, frame: int) -> None:
     """Others in the same batch go on."""
     expected = alone(model, 1, "Hello.")
-    read = model.runner.utterance_lane.read_frames
+    read = model.runner.utterance_executor.read_frames
 
     def failing(voice: Any, state: Any, codes: Any) -> None:
         if voice.utterance.request.seed == 7 and voice.num_read >= frame:
             raise NonFiniteError("on purpose")
         read(voice, state, codes)
 
-    model.runner.utterance_lane.read_frames = failing  # type: ignore[method-assign]
+    model.runner.utterance_executor.read_frames = failing  # type: ignore[method-assign]
     first, broken = stream_of(model, 1, "Hello."), stream_of(model, 7, "Hello.")
     heard = [next(first)]
     with pytest.raises(NonFiniteError, match="on purpose"):

@@ -374,7 +374,7 @@ def test_the_length_of_frames_is_the_codecs() -> None:
     model, _ = scripted(failing(ENDLESS))
     codec = replace(model._config.codec, sample_rate=12_000)  # frames of 160 ms
     model._config = model.runner.config = replace(model._config, codec=codec)
-    model.runner.utterance_lane.codec.config = codec
+    model.runner.utterance_executor.codec.config = codec
     assert model.speak("Hello.", max_seconds=1.6, **LOUD).duration == 1.6
     stream = model.stream("Hello.", **LOUD)
     slow = stream.speech().duration

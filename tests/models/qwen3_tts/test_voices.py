@@ -73,7 +73,7 @@ BAD_NAMES = ["", ".", "..", "../x", "a/b", "a\\b", "/etc/x", ".hidden", "x ", "x
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_that_are_refused(tmp_path: Path, name: str) -> None:
     folder = VoiceFolder(tmp_path)
-    with pytest.raises(UsageError, match="is no name for a voice"):
+    with pytest.raises(UsageError, match="is not a valid name of a voice"):
         folder.save(name, voice())
     with pytest.raises(UsageError):
         folder.remove(name)
@@ -219,15 +219,15 @@ def no_speaker(header: dict[str, Any], data: bytes) -> bytes:
 
 
 DAMAGES = {
-    no_format: "holds no saved voice",
-    newer: r"holds a voice of version '9', not 1; update oscine",
-    numbers: "describes its voice with other things than texts",
-    negative: "has codes that are none",
-    not_finite: "vector that is not finite",
-    absurd: r"vector of values up to 3e\+38, as no model makes them",
+    no_format: "is not a saved voice",
+    newer: r"is a voice of version '9', not 1; update oscine",
+    numbers: "has metadata that are not strings",
+    negative: "has invalid codes",
+    not_finite: "embedding that is not finite",
+    absurd: r"embedding with values up to 3e\+38, which is out of range",
     half_a_character: "surrogates not allowed",
     endless: "its text has 100001 characters",
-    no_speaker: "has no speaker's vector",
+    no_speaker: "has no speaker embedding",
 }
 
 
@@ -257,7 +257,7 @@ def test_a_file_that_is_cut_short_or_too_large_is_to_be_saved_again(
 
 def test_help_is_no_name_for_a_new_voice(tmp_path: Path) -> None:
     for name in ("help", "Help"):
-        with pytest.raises(UsageError, match=f"'{name}' as a voice lists those there are"):
+        with pytest.raises(UsageError, match=f"'{name}' as a voice lists the saved voices"):
             VoiceFolder(tmp_path).save(name, voice())
     write_voice(tmp_path / "help.safetensors", voice())  # of an older oscine
     VoiceFolder(tmp_path).remove("help")
@@ -302,9 +302,9 @@ UNREADABLE = {
     "nan": (with_speaker(1, np.nan), "not finite"),
     "inf": (with_speaker(1, -np.inf), "not finite"),
     "absurd": (with_speaker(1, 3e38), r"up to 3e\+38"),
-    "none": (with_speaker(), "has no speaker's vector"),
-    "kind": (Voice("x", np.ones(4)), "has no speaker's vector"),  # type: ignore[arg-type]
-    "large": (with_text("a", MAX_FILE_BYTES // 64), "are the most"),
+    "none": (with_speaker(), "has no speaker embedding"),
+    "kind": (Voice("x", np.ones(4)), "has no speaker embedding"),  # type: ignore[arg-type]
+    "large": (with_text("a", MAX_FILE_BYTES // 64), "the limit is"),
 }
 
 
@@ -345,7 +345,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
         os.mkfifo(there)
     else:
         there.mkdir()
-    with pytest.raises(UsageError, match=rf"{there.name}: is there and is no file"):
+    with pytest.raises(UsageError, match=rf"{there.name}: exists and is not a file"):
         folder.save("ff", voice())
     with pytest.raises(UsageError, match="no voice is saved as 'ff'"):
         folder.load("ff")

@@ -1,4 +1,4 @@
-"""Qwen3-TTS: text to speech, the 12 Hz family; numbers and quirks in MODELS/qwen3_tts.md."""
+"""Qwen3-TTS: text to speech with the 12 Hz codec. MODELS/qwen3_tts.md lists sizes and quirks."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 
 def matches(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint states that it is a Qwen3-TTS, of whatever rate, or has its tensors: one
-    whose configuration is missing or of another model is then told so.
+    """Whether a checkpoint states `model_type` qwen3_tts or has a Qwen3-TTS talker's tensors.
 
-    Raises CheckpointError for the codec that is a part of every such model.
+    Checkpoints of another frame rate match too, so that loading them reports the reason.
+
+    Raises CheckpointError for the codec alone, which is a part of every such model.
     """
     if _has(checkpoint, "talker.model.", MODEL_TYPE):
         return True
@@ -47,21 +48,21 @@ def _has(checkpoint: Checkpoint, prefix: str, model_type: str) -> bool:
 
 
 def network() -> Network[Qwen3TtsWeights, Qwen3TtsRunner]:
-    """Imports what runs a Qwen3-TTS."""
+    """Import the code that loads and runs a Qwen3-TTS."""
     from oscine.models.qwen3_tts.network import NETWORK
 
     return NETWORK
 
 
 def speaking() -> VoiceSupport:
-    """Imports what can be said of a Qwen3-TTS without loading it."""
+    """Import the functions that commands call before a model is loaded."""
     from oscine.models.qwen3_tts.speaking import SPEAKING
 
     return SPEAKING
 
 
 def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether there are a codec and a tokenizer, which is in two files."""
+    """Whether a folder has the codec and the tokenizer's files, beside the weights."""
     if config.get("model_type") != MODEL_TYPE:
         return has_tokenizer(folder)
     files = ("vocab.json", "merges.txt", "tokenizer_config.json", f"{CODEC_FOLDER}/config.json")
@@ -69,12 +70,15 @@ def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
 
 
 def describe_unsupported(repository: str) -> str | None:
-    """Of MLX's conversions, which have other axes and files, what they are conversions of."""
+    """The error message for an MLX conversion, which has other axes and files; None for others.
+
+    It names the repository that the conversion was made from.
+    """
     name = repository.lower()
     if "qwen3-tts" not in name or "mlx" not in re.split(r"[^a-z0-9]+", name):
         return None
-    theirs = (release.repository for release in MODELS.values())
-    named = (each for each in theirs if each.lower().rpartition("/")[2] in name)
+    upstream = (release.repository for release in MODELS.values())
+    named = (each for each in upstream if each.lower().rpartition("/")[2] in name)
     return f"MLX's Qwen3-TTS is not read; take {next(named, MODELS[DEFAULT].repository)}"
 
 

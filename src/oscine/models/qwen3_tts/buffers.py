@@ -1,7 +1,7 @@
-"""The memory of utterances that are spoken side by side, and how many bytes it takes.
+"""Buffers of utterances that are generated in one batch, and how many bytes they take.
 
-S slots, P positions of each (a prompt's rows and then one a frame), N rows of text, B rows of a
-batch, G codes a frame.
+S slots, P positions of each (the prompt's rows, then one a frame), N rows of trailing text, B rows
+of a batch, G codes a frame.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Allocate = Callable[[tuple[int, ...], Any], ops.Tensor]  # a shape and a dtype: 
 
 @dataclass(frozen=True, slots=True)
 class TalkerBuffers:
-    """What plans read and write: the state of a batch's rows, and the memory of every slot.
+    """Buffers that plans read and write: the state of a batch's rows, and the data of every slot.
 
-    Caches of every layer [S, P, K·W] of the talker and [S, G, k·w] of the predictor. total [S, D]:
-    the sum of the frame's rows so far. text [S, N, D]: what is added to each frame. rules and
-    predictor_rules [S] of SAMPLING_PARAMS. A prompt's pass has state rows of its own: it takes
-    `replace(buffers, utterances=...)`.
+    KV caches of every layer: [S, P, K·W] of the talker, [S, G, k·w] of the code predictor.
+    embedding_sum [S, D]: the sum of the embeddings of the frame's codes so far. trailing_text [S,
+    N, D]: the text embedding that is added to each frame. sampling_params and
+    code_predictor_sampling_params: [S] of SAMPLING_PARAMS. A prefill has state rows of its own: it
+    takes `replace(buffers, state=...)`.
     """
 
     state: ops.TalkerState
@@ -50,8 +51,10 @@ def allocate_buffers(
     *,
     cache_dtype: Any = np.float32,
 ) -> TalkerBuffers:
-    """Buffers of `slots` slots, and of as many rows of a batch. cache: dtype of the talker's keys
-    and values, float32 or float16. Write the tables of rotary positions: `write_tables`.
+    """Buffers of `slots` slots, and of as many rows of a batch.
+
+    cache_dtype: float32 or float16, the dtype of the talker's keys and values. The RoPE tables are
+    written by `write_rope_tables`.
     """
     talker, predictor, groups = config.talker, config.code_predictor, config.num_code_groups
 
@@ -84,7 +87,7 @@ def allocate_buffers(
 
 
 def write_rope_tables(backend: ops.Backend, config: Qwen3TtsConfig, buffers: TalkerBuffers) -> None:
-    """Write the cosines and sines of both stacks' positions."""
+    """Write the cosines and sines of both transformers' positions."""
     for stack, slot in (
         (config.talker, buffers.rope),
         (config.code_predictor, buffers.code_predictor_rope),
@@ -102,7 +105,7 @@ def buffer_bytes(
     *,
     cache_dtype: Any = np.float32,
 ) -> int:
-    """Bytes of such buffers; weights, the codec's memory and what plans compute come on top."""
+    """Bytes of these buffers, without weights, the codec's states and intermediates of plans."""
     sizes: list[int] = []
 
     def count(shape: tuple[int, ...], dtype: Any) -> None:

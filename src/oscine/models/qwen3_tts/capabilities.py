@@ -1,7 +1,7 @@
-"""What a model that speaks can be asked for, and one line for all that it cannot.
+"""What a speech model can be asked for, and one-line errors for requests it cannot fulfil.
 
-Of released models that is known before they are fetched, of others once their configuration is
-read. The checks are the same for both, so that no mistake costs a download.
+Capabilities of released models are known before they are downloaded; those of other models are read
+from their configuration. Both are checked by the same code, so that no mistake costs a download.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 TYPE_PURPOSES: Mapping[TtsModelType, str] = {
     "custom_voice": "speaks with its own voices",
-    "voice_design": "makes up a voice from a description",
+    "voice_design": "designs a voice from a description",
     "base": "clones the voice of a recording",
 }
-#: What a kind is called, and released models of it.
+#: The name of a model type in messages, and a released model of it.
 TYPE_TITLES: Mapping[TtsModelType, str] = {
     "custom_voice": "custom voice",
     "voice_design": "voice design",
@@ -42,7 +42,7 @@ EXAMPLE_MODELS: Mapping[TtsModelType, str] = {
 }
 INSTRUCT_MODEL = "qwen3-tts-1.7b-custom-voice"
 BASE_MODELS = {"0b6": "qwen3-tts-0.6b-base", "1b7": "qwen3-tts-1.7b-base"}
-#: Which kinds take what.
+#: The model types that accept each argument.
 SUPPORTED_TYPES: Mapping[str, tuple[TtsModelType, ...]] = {
     "voice": ("custom_voice", "base"),
     "instruct": ("voice_design", "custom_voice"),
@@ -55,7 +55,7 @@ SUPPORTED_TYPES: Mapping[str, tuple[TtsModelType, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoiceRequest:
-    """What is asked for, checked. `speaker`: one of the model's own; `voice`: one to be cloned."""
+    """A checked request. `speaker`: one of the model's own voices; `voice`: a saved voice."""
 
     language: str
     instruct: str | None = None
@@ -65,8 +65,11 @@ class VoiceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """`name`: as messages call the model. `size`: "0b6" or "1b7". `speakers`: its own voices in
-    lower case, and the dialect of those who speak one. `languages`: without dialects, sorted."""
+    """What a model can be asked for.
+
+    `name`: the model's name in messages. `size`: "0b6" or "1b7". `speakers`: the model's own voices
+    in lower case, each with its dialect or None. `languages`: sorted, without dialects.
+    """
 
     name: str
     kind: TtsModelType
@@ -76,7 +79,7 @@ class Capabilities:
 
     @classmethod
     def from_config(cls, config: Qwen3TtsConfig, name: str) -> Capabilities:
-        """As a configuration states them."""
+        """The capabilities that a configuration states."""
         speakers = {name: config.spk_is_dialect.get(name) for name in sorted(config.spk_id)}
         return cls(
             name, config.tts_model_type, config.tts_model_size, speakers, config.supported_languages
@@ -84,7 +87,9 @@ class Capabilities:
 
     @property
     def default_voice(self) -> str | None:
-        """Whom the command has speak where nobody is named: ryan, else the first; None without."""
+        """The voice that the command uses by default: ryan, else the first; None if there are no
+        voices.
+        """
         return DEFAULT_VOICE if DEFAULT_VOICE in self.speakers else next(iter(self.speakers), None)
 
     def check(
@@ -98,9 +103,10 @@ class Capabilities:
         reference: Any = None,
         reference_text: str | None = None,
     ) -> VoiceRequest:
-        """Who is to speak and how; nothing is computed for it.
+        """Check the arguments of a request, without computing anything.
 
-        Raises UsageError for what this model cannot do, CheckpointError for a damaged voice.
+        Raises UsageError for arguments that this model does not support, CheckpointError for a
+        damaged voice.
         """
         name = normalize_language(language)
         if name not in ("auto", *self.languages):
@@ -126,18 +132,22 @@ class Capabilities:
             return VoiceRequest(name, instruct)
         if (
             instruct and self.size == SIZE_WITHOUT_INSTRUCT
-        ):  # as upstream: it is left out of the prompt
-            log.warning("%s heeds no instruct: it is left out; use %s", self.name, INSTRUCT_MODEL)
+        ):  # upstream leaves it out of the prompt too
+            log.warning(
+                "%s does not support instruct, which is ignored; use %s", self.name, INSTRUCT_MODEL
+            )
             instruct = None
         return VoiceRequest(name, instruct, self._find_speaker(saved, voice))
 
     def accepts_voice(self, voice: Voice) -> bool:
-        """Whether a saved voice was made by a base model of the same size, as far as is known."""
+        """Whether a saved voice was made by a base model of the same size, as far as sizes are
+        known.
+        """
         known = voice.size in BASE_MODELS and self.size in BASE_MODELS
         return voice.size == self.size or not known
 
     def require_cloning(self) -> None:
-        """Raise UsageError for a model that takes the voice of no recording."""
+        """Raise UsageError for a model that cannot clone a voice from a recording."""
         if self.kind != "base":
             raise UsageError(
                 f"{self.name} {TYPE_PURPOSES[self.kind]} and cannot clone others; use a base "
@@ -157,7 +167,7 @@ class Capabilities:
             )
 
     def _find_speaker(self, saved: VoiceFolder, voice: str | Path | Voice | None) -> str:
-        """One of the model's own voices, in whatever case it is written."""
+        """The key of one of the model's own voices, in any case."""
         known = ", ".join(self.speakers)
         if isinstance(voice, Voice | Path):
             raise UsageError(f"{self.name} speaks with its own voices: {known}")
@@ -183,21 +193,21 @@ class Capabilities:
         reference: Any,
         text: str | None,
     ) -> Voice | None:
-        """The saved voice that is asked for; None where it is to be made of the reference."""
+        """The requested saved voice, or None if the voice is to be cloned from `reference`."""
         if voice is not None and reference is not None:
             raise UsageError("give a reference or a voice, not both")
         if reference is not None:
             if options.x_vector_only is False and text is None:
                 raise UsageError(
-                    "a reference without reference_text, the words that are said in it, can only "
-                    "be used with x_vector_only"
+                    "a reference without reference_text, its transcript, can only be used with "
+                    "x_vector_only"
                 )
             if text is not None:
                 check_reference_text(text, "reference_text")
             return None
-        given = "reference_text" if text is not None else "reference_silence"
+        argument = "reference_text" if text is not None else "reference_silence"
         if text is not None or options.reference_silence:
-            raise UsageError(f"{given} goes with a reference, and there is none")
+            raise UsageError(f"{argument} needs a reference")
         if voice is None:
             known = ", ".join(saved.names()) or "none yet"
             raise UsageError(
@@ -214,10 +224,10 @@ class Capabilities:
 
 
 def normalize_language(language: str | None) -> str:
-    """A language as models know it, of any name or code of it: "en-GB" is "english", "Deutsch" is
-    "german".
+    """A language as models name it: "en-GB" is "english", "Deutsch" is "german", None is "auto".
 
-    A language that is not known is left as it is, to be refused where the model's are known.
+    An unknown language is returned unchanged; `Capabilities.check` rejects it and lists the model's
+    languages. Raises UsageError if it is not a str.
     """
     if language is None:
         return "auto"

@@ -1,11 +1,11 @@
 """The 12 Hz codec, written once against the op vocabulary: codes to waveform and back.
 
 Source: qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py; the encoder is that of
-transformers models/mimi (Défossez et al. 2024, arXiv:2410.00037). Everything is causal. What the
-calls before left behind is in `Past`, so that any cut into calls gives what one call gives. A call
-takes several voices side by side, each at a position of its own: their rows follow one another,
-voice by voice, and no row looks at another voice's.
-B voices, T frames of codes of each in this call, G codebooks.
+transformers models/mimi (Défossez et al. 2024, arXiv:2410.00037). All layers are causal.
+`StreamingState` holds what a call needs of earlier calls, so that the result does not depend on how
+frames are split into calls. A call decodes several voices in one batch, each at its own position:
+rows are stored voice by voice, and no row reads another voice's rows. !B voices, T frames of codes
+of each in this call, G codebooks.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from oscine.ops import Activation, Cache, ConvParams, Linear, Ops, RopeTable, Ta
 
 @dataclass(frozen=True, slots=True)
 class StreamingState:
-    """What earlier calls left: the rows before each causal stage, and the transformer's keys.
+    """State from earlier calls: rows before each causal convolution, and the transformer's KV
+    cache.
 
-    rows(name, count, width) is the memory of a stage [S, count, width]; caches are [S, P, K·W].
-    `place` has a row a voice: its slot among the S, the position of its first transformer row in
-    this call, and how many rows it has.
+    `conv_state(name, count, width)` is the buffer [S, count, width] of a layer; `kv_caches` are [S,
+    P, K·W]. `batch` has one row for each voice: its slot among the S, the position of its first
+    transformer row in this call, and its number of rows.
     """
 
     conv_state: Callable[[str, int, int], Tensor]
@@ -53,9 +54,9 @@ def causal_conv(
     stride: int = 1,
     activation: Activation = None,
 ) -> Tensor:
-    """x [B·T, I], weight [O, K, I] -> [B·ceil(T / stride), O], looking back only.
+    """Causal convolution: x [B·T, I], weight [O, K, I] -> [B·ceil(T / stride), O].
 
-    Where T is no multiple of the stride zeros fill the last window: then no more calls may follow.
+    If T is not a multiple of the stride, the last window is padded with zeros; no call may follow.
     """
     (_, taps, inputs), rows = conv.weight.shape, state.batch.rows
     left_padding = (taps - 1) * dilation + 1 - stride
@@ -68,15 +69,18 @@ def causal_conv(
 def pointwise_conv(
     ops: Ops, x: Tensor, layer: Linear, activation: Activation = None, add: Tensor | None = None
 ) -> Tensor:
-    """activation(x Wᵀ + b) + add, weight [O, I]: `linear` for rows that are many or vary, as the
-    kernels of convolutions do not depend on the number of rows."""
+    """activation(x Wᵀ + b) + add, weight [O, I].
+
+    It equals `linear`, and suits a large or varying number of rows: convolution kernels do not
+    depend on it.
+    """
     return ops.conv1d(x, layer, ConvParams(0), activation=activation, add=add)
 
 
 def causal_conv_transpose(
     ops: Ops, x: Tensor, conv: Linear, rate: int, state: StreamingState, name: str
 ) -> Tensor:
-    """A causal transposed convolution: x [B·T, I], weight [rate·O, K, I] -> [B·T·rate, O]."""
+    """Causal transposed convolution: x [B·T, I], weight [rate·O, K, I] -> [B·T·rate, O]."""
     y = causal_conv(ops, x, conv, state, name)
     return ops.reshape(y, (y.shape[0] * rate, y.shape[1] // rate))
 
@@ -91,9 +95,9 @@ def decode(
     state: StreamingState,
     codes: Tensor,
 ) -> Tensor:
-    """Codes [B·T, G] uint32 -> waveform [B·T·hop, 1], before it is clamped to [-1, 1].
+    """Decode codes [B·T, G] uint32 to waveform [B·T·hop, 1], before it is clamped to [-1, 1].
 
-    Stages: decoder.quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext and
+    Probes: decoder.quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext and
     wave{i}.
     """
     x = ops.linear(ops.codebook_lookup(codes, w.rvq_first_codebooks, 0), w.rvq_first_output_proj)
@@ -134,7 +138,10 @@ def decoder_transformer_layer(
     state: StreamingState,
     cache: Cache,
 ) -> Tensor:
-    """x [B·T, d] -> [B·T, d]; a row sees `window` positions, itself among them."""
+    """A layer of the decoder's transformer: x [B·T, d] -> [B·T, d].
+
+    A row attends to `sliding_window` positions, its own included.
+    """
     attended = ops.causal_attention(
         ops.linear(x, w.qkv_proj, norm=w.input_layernorm),
         cache,
@@ -152,7 +159,7 @@ def decoder_transformer_layer(
 def convnext_block(
     ops: Ops, x: Tensor, stage: UpsampleBlock, state: StreamingState, name: str
 ) -> Tensor:
-    """x [B·T, C] -> [B·T, C]."""
+    """ConvNeXt block with a causal depthwise convolution: x [B·T, C] -> [B·T, C]."""
     w = stage.convnext
     taps, width = w.dwconv.weight.shape
     y = ops.depthwise(x, w.dwconv, state.conv_state(name, taps - 1, width), state.batch.rows)
@@ -163,7 +170,7 @@ def convnext_block(
 def decoder_block(
     ops: Ops, x: Tensor, w: DecoderBlock, rate: int, state: StreamingState, name: str
 ) -> Tensor:
-    """x [B·T, I] -> [B·T·rate, O]."""
+    """Snake, transposed convolution, residual units: x [B·T, I] -> [B·T·rate, O]."""
     x = causal_conv_transpose(ops, ops.snake(x, w.snake), w.conv_transpose, rate, state, name)
     for index, unit in enumerate(w.residual_units):
         x = residual_unit(ops, x, unit, state, f"{name}_unit{index}")
@@ -171,7 +178,7 @@ def decoder_block(
 
 
 def residual_unit(ops: Ops, x: Tensor, w: ResidualUnit, state: StreamingState, name: str) -> Tensor:
-    """x [B·T, C] -> [B·T, C]."""
+    """Dilated and pointwise convolution with Snake before each: x [B·T, C] -> [B·T, C]."""
     y = causal_conv(ops, ops.snake(x, w.act1), w.conv1, state, name, dilation=w.dilation)
     return pointwise_conv(ops, ops.snake(y, w.act2), w.conv2, add=x)
 
@@ -186,10 +193,10 @@ def encode(
     state: StreamingState,
     samples: Tensor,
 ) -> Tensor:
-    """Samples [n, 1] (or with columns of zeros) -> [ceil(n / hop'), d], hop' samples a row.
+    """Encode samples [n, 1] (or padded with columns of zeros) to latents [ceil(n / hop'), d].
 
-    One voice. Two rows are a frame. Only the last call may have an n that is no multiple of hop'.
-    Stages: encoder.conv{i} by upstream's numbers, tf_layer{i}.
+    A row is hop' samples, half a frame. It takes one voice. Only the last call may have an n that
+    is not a multiple of hop'. Probes: encoder.conv{i} by upstream's numbers, tf_layer{i}.
     """
     x = causal_conv(ops, samples, w.conv_in, state, "first")
     ops.probe("encoder.conv0", x)
@@ -214,7 +221,7 @@ def encode(
 
 
 def resnet_block(ops: Ops, x: Tensor, w: ResnetBlock, state: StreamingState, name: str) -> Tensor:
-    """x [T, C] -> [T, C]."""
+    """Mimi's residual block with ELU: x [T, C] -> [T, C]."""
     y = ops.activate(x, "elu")
     y = causal_conv(ops, y, w.conv1, state, name, dilation=w.dilation, activation="elu")
     return pointwise_conv(ops, y, w.conv2, add=x)
@@ -223,7 +230,7 @@ def resnet_block(ops: Ops, x: Tensor, w: ResnetBlock, state: StreamingState, nam
 def encoder_transformer_layer(
     ops: Ops, x: Tensor, w: MimiTransformerLayer, heads: int, state: StreamingState, cache: Cache
 ) -> Tensor:
-    """x [T, d] -> [T, d]; a row sees all before it."""
+    """A layer of Mimi's transformer: x [T, d] -> [T, d]; a row attends to all rows before it."""
     qkv = ops.linear(x, w.qkv_proj, norm=w.input_layernorm)
     attended = ops.causal_attention(qkv, cache, state.batch, heads, rope=state.rope)
     x = ops.linear(attended, w.o_proj, add=x)
@@ -232,16 +239,16 @@ def encoder_transformer_layer(
 
 
 def rvq_encode(ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor) -> None:
-    """All of listen's rows [T, d] -> codes, a slot [ceil(T / 2), G].
+    """Residual vector quantization: all latents [T, d] -> codes, a buffer [ceil(T / 2), G].
 
-    The acoustic codebooks start from the same latent as the semantic one, not from what it leaves.
+    The acoustic codebooks quantize the same latent as the semantic one, not its residual.
     """
     taps = w.downsample.weight.shape[1]
     stride = taps // 2
-    look = ConvParams(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
-    latent = ops.conv1d(rows, w.downsample, look)
+    params = ConvParams(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
+    latent = ops.conv1d(rows, w.downsample, params)
     ops.probe("encoder.latent", latent)
     ops.nearest_code(ops.linear(latent, w.semantic_input_proj), w.codebooks[0], codes, 0)
-    rest = ops.linear(latent, w.acoustic_input_proj)
+    residual = ops.linear(latent, w.acoustic_input_proj)
     for group, table in enumerate(w.codebooks[1:], 1):
-        rest = ops.nearest_code(rest, table, codes, group)
+        residual = ops.nearest_code(residual, table, codes, group)

@@ -1,12 +1,12 @@
-"""Frames of running voices to sound: what each voice has to say next, decoded with the others'.
+"""Decodes the frames of running voices to audio, in batches of equal chunks.
 
-A frame lasts 80 ms. The first of a voice is decoded as soon as it is there, then calls of the codec
-grow with what has been handed over: a voice at several times real time has the more audio ahead of
-its playback the longer it has spoken, and larger calls take less time a frame. A call has at most a
-quarter of the frames that were handed over, 4 to 12, so that a voice is not late where the device
-makes 1.25 seconds of audio a second or more. The rule looks at no clock, nor at whether a text is
-streamed: the same frames are cut into the same calls under any load, so that nothing but the number
-of voices in a call may change how samples are rounded.
+A frame lasts 80 ms. The first frame of a voice is decoded at once, then chunks grow with the audio
+that was delivered: a voice generated at several times real time has the more audio buffered the
+longer it has run, and larger chunks take less time a frame. A chunk has at most a quarter of the
+delivered frames, 4 to 12, so that no voice underruns on a device that generates at least 1.25
+seconds of audio a second. Chunk sizes depend on no clock, and not on whether a text is streamed:
+equal frames are split into equal chunks under any load, so that only the number of voices in a
+chunk can change how samples are rounded.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from oscine.models.qwen3_tts.sequences import (
     speech_changed,
 )
 
-SMALL_CHUNK, LARGE_CHUNK = 4, 12  # frames of a call, after the first; a burst has as many as SMALL
-MAX_CACHED_REFERENCES = 4  # whose state after their codes is kept
+SMALL_CHUNK, LARGE_CHUNK = 4, 12  # frames after the first; a burst has SMALL_CHUNK frames
+MAX_CACHED_REFERENCES = 4  # references whose codec state is kept
 
 Wait = Callable[[], Samples]
 
 
 def next_chunk_size(decoded: int) -> int:
-    """Frames of a voice's next call after `taken` frames."""
+    """Frames of a voice's next chunk after `decoded` frames."""
     if not decoded:
         return 1
     return next(
@@ -49,11 +49,11 @@ def next_chunk_size(decoded: int) -> int:
 
 @dataclass(eq=False, slots=True)
 class ActiveVoice:
-    """An utterance that runs: frames that are read and not decoded, and what the guards know.
+    """A running utterance: frames that are read and not yet decoded, and the state of its guards.
 
-    slot: its place in the codec, if it is to sound. seen: frames that were read; of these `leaked`
-    are its reference's, and `taken` went into calls of the codec. under_way: calls that are yet to
-    be waited for. reason: why it has ended, once all is read.
+    slot: its codec slot, if it returns audio. num_read: frames that were read; of these
+    `num_leaked` are its reference's, and `num_taken` were submitted to the codec. chunks_in_flight:
+    submitted chunks that were not waited for. reason: why it ended, once all frames are read.
     """
 
     entry: BatchEntry
@@ -63,7 +63,7 @@ class ActiveVoice:
     leak_detector: ReferenceLeakDetector | None = None
     repetition_detector: RepetitionDetector = field(default_factory=RepetitionDetector)
     undecided: list[Codes] = field(default_factory=list)  # may be the end of the reference
-    pending: list[Codes] = field(default_factory=list)  # for the codec, or for the reader
+    pending: list[Codes] = field(default_factory=list)  # for the codec, or for the reader of codes
     num_read: int = 0
     num_leaked: int = 0
     num_taken: int = 0
@@ -72,11 +72,11 @@ class ActiveVoice:
 
     @property
     def num_pending(self) -> int:
-        """Frames that wait."""
+        """Frames that are not yet decoded."""
         return sum(map(len, self.pending))
 
     def take(self, count: int) -> Codes:
-        """The first frames that wait."""
+        """Remove and return the first pending frames."""
         frames = np.concatenate(self.pending)
         self.pending = [frames[count:]] if count < len(frames) else []
         self.num_taken += count
@@ -84,36 +84,36 @@ class ActiveVoice:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be decoded."""
+        """Whether nothing is left to decode."""
         return self.reason is not None and not self.pending and not self.chunks_in_flight
 
 
 class CodecBatcher:
-    """The codec of all running voices; `start` before their frames, `free` after them."""
+    """Batches the codec over all running voices: `start` before a voice's frames, `free` after
+    them.
+    """
 
     def __init__(self, codec: CodecDecoder, config: CodecConfig, device: str) -> None:
         self.codec, self.config, self.device = codec, config, device
-        self.one_voice_per_chunk = (
-            False  # a call of one voice each, so that its kernels are always the same
-        )
-        self.in_flight: list[
-            tuple[list[ActiveVoice], list[int], Wait]
-        ] = []  # calls under way, in order
+        self.one_voice_per_chunk = False  # so that its kernels are always the same
+        self.in_flight: list[tuple[list[ActiveVoice], list[int], Wait]] = []  # in order
         self.reference_slots = PlanCache[int](MAX_CACHED_REFERENCES, codec.release_slot)
 
     # -- voices -------------------------------------------------------------------------------
 
     def reserve(self, slots: int) -> None:
-        """Have room for that many voices, and for references."""
+        """Reserve slots for that many voices, and for references."""
         self.codec.reserve(slots + len(self.reference_slots))
 
     def release(self) -> None:
-        """Give back the memory of all voices but one; none runs."""
+        """Free the memory of all voices but one; none may be running."""
         self.reference_slots.clear()
         self.codec.release()
 
     def start(self, entry: BatchEntry, utterance: Utterance) -> ActiveVoice:
-        """A voice from its prompt on; its codec continues after the reference, if there is one."""
+        """Start a voice from its prompt; its codec continues after the reference, if there
+        is one.
+        """
         utterance.rewind()
         silence = SilenceGate(self.config.sample_rate, self.config.hop_length)
         voice = ActiveVoice(entry, utterance, None, silence)
@@ -128,17 +128,17 @@ class CodecBatcher:
         return voice
 
     def reference_slot(self, reference: Codes) -> int:
-        """A slot of the codec behind the codes of a reference."""
+        """A codec slot with the state after a reference's codes."""
 
-        def prime() -> int:
+        def warm_up() -> int:
             slot = self.codec.acquire_slot()
             self.codec.warm_up([slot], [reference])
             return slot
 
-        return self.reference_slots.get(reference.tobytes(), prime)
+        return self.reference_slots.get(reference.tobytes(), warm_up)
 
     def free(self, voice: ActiveVoice) -> None:
-        """It has ended or was given up."""
+        """Free the slot of a voice that ended or was cancelled."""
         if voice.slot is not None:
             self.codec.release_slot(voice.slot)
             voice.slot = None
@@ -146,7 +146,7 @@ class CodecBatcher:
     # -- frames in ----------------------------------------------------------------------------
 
     def add_frames(self, voice: ActiveVoice, codes: Codes, reason: str | None) -> None:
-        """The next frames [n, G] of a voice, and why there are no more."""
+        """Add the next frames [n, G] of a voice, and why there are no more."""
         utterance = voice.utterance
         if not utterance.matches_previous_run(voice.num_read, codes):
             raise speech_changed(self.device)
@@ -159,7 +159,9 @@ class CodecBatcher:
         voice.reason = reason
 
     def drop_leak(self, voice: ActiveVoice, codes: Codes, last: bool) -> Codes:
-        """The frames that are the voice's own, once it is known which are its reference's."""
+        """The frames that belong to the voice, once it is known which are leaked from its
+        reference.
+        """
         if voice.leak_detector is None:
             return codes
         voice.undecided.append(codes)
@@ -176,7 +178,7 @@ class CodecBatcher:
     # -- sound out ----------------------------------------------------------------------------
 
     def decode(self, voices: Iterable[ActiveVoice]) -> None:
-        """Start calls for what is due; voices whose calls are of one length share them."""
+        """Submit all chunks that are due; voices whose chunks have one size share a batch."""
         left = [voice for voice in voices if voice.slot is not None]
         while left:
             groups: dict[int, list[ActiveVoice]] = {}
@@ -195,14 +197,14 @@ class CodecBatcher:
             left = [voice for group in groups.values() for voice in group]
 
     def next_chunk(self, voice: ActiveVoice) -> int:
-        """Frames of its next call; 0 where it waits for more."""
+        """Frames of a voice's next chunk; 0 if it must wait for more."""
         count = next_chunk_size(voice.num_taken)
         if voice.reason is not None:
             return min(count, voice.num_pending)
         return count if voice.num_pending >= count else 0
 
     def submit(self, voices: Sequence[ActiveVoice], count: int) -> None:
-        """Start decoding `count` frames of each."""
+        """Start decoding `count` frames of each voice."""
         slots = [voice.slot for voice in voices if voice.slot is not None]
         wait = self.codec.submit(slots, [voice.take(count) for voice in voices])
         for voice in voices:
@@ -212,7 +214,7 @@ class CodecBatcher:
         )
 
     def deliver(self) -> Iterator[ActiveVoice]:
-        """Hand over the samples of calls under way; yields the voices that have ended."""
+        """Deliver the samples of the chunks in flight; yields the voices that ended."""
         pending, self.in_flight = self.in_flight, []
         for voices, frames, wait in pending:
             waves = wait()
@@ -222,8 +224,9 @@ class CodecBatcher:
                     yield from self.deliver_wave(voice, made_of, wave)
 
     def deliver_wave(self, voice: ActiveVoice, frames: int, wave: Samples) -> Iterator[ActiveVoice]:
-        """Hand over the next samples of a voice as far as they may be heard; its first `frames`
-        frames are heard by then."""
+        """Deliver a voice's next samples as far as its guard allows; they end its first `frames`
+        frames.
+        """
         utterance = voice.utterance
         try:
             wave = check_waveform(wave)
@@ -246,20 +249,22 @@ class CodecBatcher:
             yield voice
 
     def finish(self, voice: ActiveVoice) -> Iterator[ActiveVoice]:
-        """It has ended by itself, or where its frames repeat: what was held back is heard."""
+        """Finish a voice that ended, by itself or in a loop, and deliver the silence that was held
+        back.
+        """
         assert voice.reason is not None
         voice.utterance.deliver(voice.silence_gate.flush(), voice.num_read)
         voice.utterance.finish(UtteranceResult(voice.reason, voice.num_read))
         yield voice
 
     def is_reader_slow(self, utterance: Utterance) -> bool:
-        """Whether its reader leaves so much untaken that its slot is better lent to others."""
+        """Whether so much audio is unread that the slot is better used for other utterances."""
         return (
             not utterance.unpaced and utterance.buffered > MAX_BUFFERED_S * self.config.sample_rate
         )
 
     def deliver_codes(self, voice: ActiveVoice) -> Iterator[ActiveVoice]:
-        """Frames of a voice whose codes are wanted and no sound."""
+        """Deliver the frames of a voice that returns codes; yields the voice if it ended."""
         if voice.pending:
             codes = voice.take(voice.num_pending)
             voice.utterance.deliver(codes, voice.num_leaked + voice.num_taken)
@@ -269,7 +274,9 @@ class CodecBatcher:
 
 
 def pass_silence_gate(silence: SilenceGate, wave: Samples, hop: int) -> tuple[NDArray[Any], bool]:
-    """What of a voice's next frames may be heard, frame by frame; whether it is silent for good."""
+    """The samples that pass a voice's silence gate, frame by frame; whether it is silent
+    for good.
+    """
     passed: list[Samples] = []
     for start in range(0, len(wave), hop):
         passed.append(silence.push(wave[start : start + hop]))

@@ -1,4 +1,4 @@
-"""The resident codec: plans for a few sizes of calls, and the memory of voices that joins calls."""
+"""The codec on a device: plans for a few chunk sizes, and the streaming states of voices."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from oscine.models.qwen3_tts.weights import check_finite
 from oscine.ops import TALKER_STATE, Backend, Cache, Plan, RopeTable, TalkerState, Tensor
 from oscine.types import Audio
 
-#: Frames of a call, for which there are plans; any number is cut into these. A voice that is played
-#: while it is made takes the small ones, more frames the longer its audio lasts that is still to be
-#: played; a whole text takes the large ones.
+#: Frames of a chunk. Plans are recorded for these sizes; any number of frames is split into them. A
+#: voice that is played while it is generated uses small chunks, which grow with the audio that is
+#: buffered; a whole text uses large ones.
 CHUNK_SIZES = (64, 16, 12, 8, 4, 2, 1)
-MAX_BATCH_FRAMES = 192  # of all voices in a call, which bounds the memory that its stages take
-INITIAL_POSITIONS = 1024  # positions that tables are first made for: 82 s of speech
-ENCODER_CHUNK_FRAMES = 25  # of a call of the encoder: 2 s
-INITIAL_ENCODER_ROWS = 512  # of the encoder's transformer that there is room for at first: 20 s
+MAX_BATCH_FRAMES = 192  # of all voices in a chunk, which bounds the memory of intermediates
+INITIAL_POSITIONS = 1024  # positions of the first RoPE table: 82 s of speech
+ENCODER_CHUNK_FRAMES = 25  # 2 s
+INITIAL_ENCODER_ROWS = 512  # of the encoder's KV cache: 20 s
 UPSTREAM_CHUNK_SIZE, UPSTREAM_LEFT_CONTEXT_SIZE = (
     300,
     25,
-)  # frames that upstream decodes at once, and of context before them
+)  # frames; chunked_decode's defaults upstream
 
 Samples = NDArray[np.float32]
 
 
 def max_batch_frames(config: CodecConfig, max_tensor_bytes: int) -> int:
-    """Frames of all voices in a call: MOST_FRAMES, fewer where a tensor would be too large.
+    """Frames of all voices in a chunk: MAX_BATCH_FRAMES, or fewer if a tensor would be too large.
 
-    The last stages are the widest; a tenth is left for the rows before them.
+    The last blocks have the largest tensors; a tenth is left for the rows before them.
     """
     frame = (
         4 * config.hop_length * (config.decoder.decoder_dim >> len(config.decoder.upsample_rates))
@@ -50,14 +50,16 @@ def max_batch_frames(config: CodecConfig, max_tensor_bytes: int) -> int:
 
 
 def check_waveform(wave: Samples) -> Samples:
-    """A voice's samples in [-1, 1]. Raises NonFiniteError for non-finite values."""
+    """A voice's samples, clamped to [-1, 1]. Raises NonFiniteError for NaN or infinity."""
     if not np.isfinite(wave).all():
         raise NonFiniteError("the codec's waveform is not finite; the weights are damaged")
     return np.clip(wave, -1.0, 1.0)
 
 
 class StatePool:
-    """What causal stages keep of `slots` voices, made on first use; shapes: codec.Past."""
+    """The streaming states of `slots` voices, allocated on first use; shapes:
+    codec.StreamingState.
+    """
 
     def __init__(self, backend: Backend, stack: TransformerConfig) -> None:
         self.backend, self.stack = backend, stack
@@ -67,14 +69,16 @@ class StatePool:
         self.rope: RopeTable | None = None
 
     def conv_state(self, name: str, count: int, width: int) -> Tensor:
-        """The rows before a stage."""
+        """The buffer [slots, count, width] of the rows before a convolution."""
         if name not in self.conv_states:
             self.conv_states[name] = self.backend.zeros((self.slots, count, width))
         return self.conv_states[name]
 
     def allocate_kv_caches(self, keys: int) -> None:
-        """Room for that many keys of each voice, all of them new; plans are then out of date."""
-        old, self.kv_caches = self.kv_caches, ()  # also where there turns out to be no room
+        """Allocate empty KV caches of `keys` positions a slot; recorded plans are then out
+        of date.
+        """
+        old, self.kv_caches = self.kv_caches, ()  # also if the allocation below fails
         self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
         shape = self.slots, keys, self.stack.kv_size
         self.kv_caches = tuple(
@@ -83,14 +87,15 @@ class StatePool:
         )
 
     def set_max_positions(self, positions: int) -> None:
-        """Tables for that many positions; plans are then out of date."""
+        """Upload RoPE tables for that many positions; recorded plans are then out of date."""
         tables = rope_table(positions, self.stack.head_dim, self.stack.rope_theta)
         self.rope = RopeTable(self.backend.upload(tables.cos), self.backend.upload(tables.sin))
 
     def resize(self, slots: int) -> None:
-        """Places for that many voices; the first of them stay; plans are then out of date.
+        """Change the number of slots, keeping the first ones; recorded plans are then out of date.
 
-        Raises DeviceMemoryError or MemoryError where there is no room; all is then as before.
+        Raises DeviceMemoryError or MemoryError if there is not enough memory; nothing is changed
+        then.
         """
         old, new = self.tensors(), list[Tensor]()
         try:
@@ -109,21 +114,21 @@ class StatePool:
         self.slots = slots
 
     def copy(self, source: int, target: int) -> None:
-        """All of one voice to another place, on the device."""
+        """Copy one voice's state to another slot, on the device."""
         for tensor in self.tensors():
             self.backend.copy(tensor, tensor, [(source, target)])
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor that voices have a place in."""
+        """Every tensor that has a slot for each voice."""
         caches = (tensor for cache in self.kv_caches for tensor in (cache.keys, cache.values))
         return *self.conv_states.values(), *caches
 
     def bytes_per_slot(self) -> int:
-        """What a voice takes, once a plan is recorded; all of it is float32."""
+        """Bytes of one voice's state, once a plan is recorded; all of it is float32."""
         return sum(4 * prod(tensor.shape[1:]) for tensor in self.tensors())
 
     def streaming_state(self, rows: Tensor) -> StreamingState:
-        """As the forward takes it, for voices whose state is `rows`."""
+        """The state that codec.decode and codec.encode take, for the voices in `rows`."""
         assert self.rope is not None
         unused = self.backend.zeros((1, 1, 1), np.uint32)
         return StreamingState(
@@ -133,7 +138,7 @@ class StatePool:
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """A plan for B voices of n frames each, and what goes in and out."""
+    """A recorded plan for B voices of n frames each, with its inputs and output."""
 
     plan: Plan
     state: Tensor  # [B] of TALKER_STATE
@@ -144,10 +149,10 @@ class DecodePlan:
 class CodecDecoder:
     """Codes to waveform, for many voices, each at a position of its own.
 
-    A voice has a slot: `take` finds one and `free` gives it back; there are as many as are needed.
-    Frame by frame or many at once, alone or beside others: its samples are the same. `positions`:
-    frames that each slot has had since it was taken or reset. Raises DeviceError if the backend
-    cannot hold or compute a codec of these sizes.
+    `acquire_slot` gives a voice a slot and `release_slot` frees it; slots are added by need. A
+    voice's samples do not depend on the chunk sizes or on the other voices of a batch. `positions`:
+    frames that each slot has decoded since it was acquired or reset. Raises DeviceError if the
+    backend cannot hold or compute a codec of these sizes.
     """
 
     def __init__(
@@ -160,7 +165,7 @@ class CodecDecoder:
         self.config, self.backend = config, backend
         self.chunk_sizes = sorted(chunk_sizes, reverse=True)
         if self.chunk_sizes[-1] != 1:
-            raise ValueError("calls must include one frame")
+            raise ValueError("chunk_sizes must include 1")
         self.weights: CodecDecoderWeights = ops.upload(backend, weights)
         self.states = StatePool(backend, config.decoder.transformer)
         self.states.allocate_kv_caches(config.decoder.sliding_window - 1 + self.chunk_sizes[0])
@@ -172,7 +177,7 @@ class CodecDecoder:
     # -- voices -------------------------------------------------------------------------------
 
     def acquire_slot(self) -> int:
-        """A slot for one more voice, which begins in silence."""
+        """A slot for a new voice, at position 0."""
         if not self.free_slots:
             self.reserve(2 * self.states.slots)
         slot = self.free_slots.pop()
@@ -180,7 +185,9 @@ class CodecDecoder:
         return slot
 
     def reserve(self, slots: int) -> None:
-        """Have that many slots in all. Raises DeviceMemoryError, after which all is as before."""
+        """Allocate that many slots in all. Raises DeviceMemoryError, after which nothing is
+        changed.
+        """
         before = self.states.slots
         if slots > before:
             self.states.resize(slots)
@@ -189,38 +196,40 @@ class CodecDecoder:
             self.recorded.clear()
 
     def release(self) -> None:
-        """Give back the memory of all slots but one; no voice has any."""
+        """Free the memory of all slots but one; no slot may be in use."""
         if self.states.slots > 1:
             self.states.resize(1)
             self.positions, self.free_slots = [0], [0]
-            self.rerecord_plans(voices=1)  # so that the next voice need not wait for it
+            self.rerecord_plans(voices=1)  # so that the next voice does not wait for it
 
     def release_slot(self, slot: int) -> None:
-        """Give back a slot; calls that are under way keep what they need of it."""
+        """Free a slot; chunks in flight keep the data that they need."""
         self.free_slots.append(slot)
 
     def reset(self, slot: int) -> None:
-        """Begin again, in silence: a voice at position 0 reads nothing of what its slot holds."""
+        """Return a slot to position 0, where nothing of its state is read."""
         self.positions[slot] = 0
 
     def copy(self, source: int, target: int) -> None:
-        """Let the voice in `target` continue from where the one in `source` is now."""
+        """Copy the state of the voice in `source` to `target`, which continues from there."""
         self.states.copy(source, target)
         self.positions[target] = self.positions[source]
 
     def decode(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> Samples:
-        """The next frames of several voices, codes [B, n, G] of any integer type -> float32
-        [B, n·hop] in [-1, 1].
+        """Decode the next frames of several voices.
+
+        codes [B, n, G] of any integer type -> float32 [B, n·hop] in [-1, 1].
 
         Raises UsageError for codes of another shape or range, NonFiniteError for a waveform that is
-        no number, ValueError for a slot that comes twice.
+        not finite, ValueError for a slot that is given twice.
         """
         return np.stack([check_waveform(wave) for wave in self.submit(slots, codes)()])
 
     def submit(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> Callable[[], Samples]:
-        """As decode, but only started: the returned function waits for the samples, once.
+        """Start decoding; the returned function waits for the samples and is called once.
 
-        They are as the network gives them: `checked_wave` takes those of a voice.
+        The samples [B, n·hop] are not checked or clamped: `check_waveform` does that for each
+        voice. Codes and errors: `decode`.
         """
         pieces = [self.backend.snapshot(call.wave) for call in self.run_chunks(slots, codes)]
 
@@ -232,7 +241,7 @@ class CodecDecoder:
         return wait
 
     def warm_up(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> None:
-        """Have voices continue after frames whose audio is not wanted, such as a reference's."""
+        """Advance voices past frames whose audio is discarded, such as a reference's."""
         for _ in self.run_chunks(slots, codes):
             pass
 
@@ -241,11 +250,13 @@ class CodecDecoder:
     def run_chunks(
         self, slots: Sequence[int], codes: Sequence[NDArray[Any]]
     ) -> Iterator[DecodePlan]:
-        """Run the calls that frames are cut into; yields each once its work is under way."""
+        """Split frames into chunks and run them; yields the plan of each chunk once it is
+        submitted.
+        """
         stacked = np.stack([self.check_codes(own) for own in codes])
         (count, frames, _), done = stacked.shape, 0
         if len(set(slots)) != count:
-            raise ValueError(f"{count} voices need as many slots, not {list(slots)}")
+            raise ValueError(f"{count} voices need {count} different slots, not {list(slots)}")
         last_position = max(self.positions[slot] for slot in slots) + frames
         if last_position > self.max_positions:
             self.set_max_positions(2 * last_position)
@@ -263,7 +274,9 @@ class CodecDecoder:
             yield call
 
     def state_rows(self, slots: Sequence[int], length: int, voices: int) -> NDArray[Any]:
-        """Where the voices are, of TALKER_STATE; the rest of the `voices` rows are void."""
+        """TALKER_STATE rows [voices] with slots and positions; rows beyond `slots` are padding,
+        marked done.
+        """
         rows = np.zeros(voices, TALKER_STATE)
         rows["done"], rows["length"] = 1, length
         rows["done"][: len(slots)], rows["slot"][: len(slots)] = 0, slots
@@ -271,7 +284,9 @@ class CodecDecoder:
         return rows
 
     def check_codes(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
-        """A voice's codes as plans take them. Raises UsageError."""
+        """A voice's codes as contiguous uint32 [n, G]. Raises UsageError for another shape or
+        range.
+        """
         codes, groups, entries = (
             np.asarray(codes),
             self.config.num_code_groups,
@@ -290,12 +305,12 @@ class CodecDecoder:
         return np.ascontiguousarray(codes, np.uint32)
 
     def record_plans(self, *lengths: int, voices: int = 1) -> None:
-        """Record plans now, while loading, so that the first call need not."""
+        """Record plans while loading, so that the first call does not wait for it."""
         for length in lengths:
             self.plan(length, voices)
 
     def plan(self, length: int, voices: int = 1) -> DecodePlan:
-        """The plan of that many frames of that many voices, recorded on first use."""
+        """The plan for `voices` voices of `length` frames each, recorded on first use."""
         if (length, voices) not in self.recorded:
             frames, slot = voices * length, self.backend.zeros
             state, codes = (
@@ -309,7 +324,7 @@ class CodecDecoder:
         return self.recorded[length, voices]
 
     def record(self, state: Tensor, codes: Tensor, wave: Tensor) -> Plan:
-        """A plan from codes to wave."""
+        """Record a plan that decodes `codes` into `wave`."""
         past, config = self.states.streaming_state(state), self.config.decoder
 
         def trace() -> None:
@@ -319,13 +334,15 @@ class CodecDecoder:
         return self.backend.record(trace, name="codec")
 
     def set_max_positions(self, positions: int) -> None:
-        """Go up to that many frames since the reset; what is past stays."""
+        """Allow positions up to that number since the reset; states are kept."""
         self.states.set_max_positions(positions)
         self.max_positions = positions
         self.rerecord_plans()
 
     def rerecord_plans(self, voices: int | None = None) -> None:
-        """The plans there are, over other memory; `voices`: only those of calls for that many."""
+        """Record the existing plans again over the current buffers; `voices`: only plans for that
+        many.
+        """
         calls = list(self.recorded)
         self.recorded.clear()
         for length, count in calls:
@@ -334,7 +351,7 @@ class CodecDecoder:
 
 
 class CodecStream:
-    """One voice of a CodecDecoder, by itself: codes to waveform, as often as one likes.
+    """One voice of a CodecDecoder on its own: decodes codes in any number of calls.
 
     `position` frames have been decoded since `reset`.
     """
@@ -345,28 +362,30 @@ class CodecStream:
 
     @property
     def position(self) -> int:
-        """Frames since the reset."""
+        """Frames decoded since the reset."""
         return self.decoder.positions[self.slot]
 
     def reset(self) -> None:
-        """Begin again, in silence."""
+        """Return to position 0."""
         self.decoder.reset(self.slot)
 
     def decode(self, codes: NDArray[Any]) -> Samples:
-        """The next frames, codes [n, G] of any integer type -> float32 [n·hop] in [-1, 1].
+        """Decode the next frames: codes [n, G] of any integer type -> float32 [n·hop] in [-1, 1].
 
         Raises UsageError for codes of another shape or range, NonFiniteError for a waveform that is
-        no number.
+        not finite.
         """
         return self.submit(codes)()
 
     def submit(self, codes: NDArray[Any]) -> Callable[[], Samples]:
-        """As decode, but only started: the returned function waits for the samples, once."""
+        """Start decoding codes [n, G]; the returned function waits for the samples and is called
+        once.
+        """
         wait = self.decoder.submit([self.slot], [codes])
         return lambda: check_waveform(wait()[0])
 
     def warm_up(self, codes: NDArray[Any]) -> None:
-        """Continue after the frames of a reference, whose audio is not wanted."""
+        """Advance past the frames of a reference, whose audio is discarded."""
         self.decoder.warm_up([self.slot], [codes])
 
     def chunked_decode(
@@ -375,9 +394,10 @@ class CodecStream:
         chunk_size: int = UPSTREAM_CHUNK_SIZE,
         left_context_size: int = UPSTREAM_LEFT_CONTEXT_SIZE,
     ) -> Samples:
-        """As upstream decodes: `size` frames at once, each after only `context` frames before it.
+        """Decode as upstream's chunked_decode: `chunk_size` frames after `left_context_size`
+        frames.
 
-        Equal to decode where there are at most `size` frames. Resets first.
+        It equals `decode` for at most `chunk_size` frames. It resets first.
         """
         hop, pieces = self.config.hop_length, []
         for start in range(0, max(1, len(codes)), chunk_size):
@@ -388,25 +408,25 @@ class CodecStream:
         return np.concatenate(pieces)
 
     def save_state(self) -> int:
-        """A slot that keeps where this stream is, until it is forgotten."""
+        """A slot with a copy of this stream's state, until `free_state` frees it."""
         slot = self.decoder.acquire_slot()
         self.decoder.copy(self.slot, slot)
         return slot
 
     def restore_state(self, slot: int) -> None:
-        """Continue from what `saved` keeps, as often as one likes."""
+        """Continue from a saved state, any number of times."""
         self.decoder.copy(slot, self.slot)
 
     def free_state(self, slot: int) -> None:
-        """Give back what `saved` keeps."""
+        """Free a saved state."""
         self.decoder.release_slot(slot)
 
 
 class CodecEncoder:
-    """Waveform to codes: what a cloned voice's reference becomes.
+    """Waveform to codes, for the reference of a cloned voice.
 
     Raises DeviceError if the backend cannot hold or compute a codec of these sizes, NonFiniteError
-    for weights that are no numbers.
+    for weights that are not finite.
     """
 
     def __init__(
@@ -420,18 +440,18 @@ class CodecEncoder:
         self.config, self.backend = config, backend
         self.weights: CodecEncoderWeights = ops.upload(backend, weights)
         self.states = StatePool(backend, config.encoder.transformer)
-        self.row_samples = prod(config.encoder.strides)  # samples of a row of the transformer
+        self.row_samples = prod(config.encoder.strides)  # samples of a row, half a frame
         self.chunk_samples = frames * config.hop_length  # samples of a call
         self.max_rows = 0
         self.full_chunk: EncodePlan | None = None
 
     def encode(self, samples: Samples | Audio) -> NDArray[np.uint32]:
-        """Mono samples [n] at the codec's rate -> codes [ceil(n / hop), G].
+        """Encode mono samples [n] at the codec's sample rate to codes [ceil(n / hop), G].
 
-        A last frame that the recording does not fill is completed with zeros, as upstream has it.
-        Raises UsageError for an array that is not one-dimensional or empty, or audio of another
-        rate; NonFiniteError for NaN or infinity in it, or in what is made of it; DeviceMemoryError
-        for a recording too long.
+        The last frame is padded with zeros, as upstream does. Raises UsageError for an array that
+        is not one-dimensional or is empty, or audio of another rate; NonFiniteError for NaN or
+        infinity in the samples or in the latents; DeviceMemoryError for a recording that is too
+        long.
         """
         samples = check_reference_audio(samples, self.config.sample_rate, 1)
         count = -(-len(samples) // self.row_samples)
@@ -443,11 +463,11 @@ class CodecEncoder:
             pieces.append(self.plan(len(part)).run(part, start // self.row_samples))
         rows = np.concatenate([piece()[0] for piece in pieces])
         if not np.isfinite(rows).all():
-            raise NonFiniteError("the codec's encoder makes no numbers; its weights are damaged")
+            raise NonFiniteError("the codec's latents are not finite; its weights are damaged")
         return self.quantize(rows)
 
     def reserve(self, count: int) -> None:
-        """Room for so many rows of the transformer; plans are made anew."""
+        """Allocate KV caches and RoPE tables for `count` rows; plans are recorded again."""
         self.max_rows, self.full_chunk = 0, None
         rows = max(INITIAL_ENCODER_ROWS, 1 << (count - 1).bit_length())
         self.states.allocate_kv_caches(rows)
@@ -455,7 +475,7 @@ class CodecEncoder:
         self.max_rows = rows
 
     def plan(self, length: int) -> EncodePlan:
-        """The plan of a call: that of whole calls is kept, the last one of a recording is not."""
+        """The plan for `length` samples: a full chunk's is kept, that of the last chunk is not."""
         if length < self.chunk_samples:
             return EncodePlan(self, length)
         if self.full_chunk is None:
@@ -463,7 +483,7 @@ class CodecEncoder:
         return self.full_chunk
 
     def quantize(self, rows: NDArray[np.float32]) -> NDArray[np.uint32]:
-        """All rows of the transformer [T, d] -> codes [ceil(T / 2), G]."""
+        """Quantize all latents [T, d] to codes [ceil(T / 2), G]."""
         latents = self.backend.zeros(rows.shape)
         codes = self.backend.zeros((-(-len(rows) // 2), self.config.num_code_groups), np.uint32)
         self.backend.write(latents, rows)
@@ -478,7 +498,7 @@ class CodecEncoder:
 
 
 class EncodePlan:
-    """A call of the encoder over `length` samples, up to the transformer's last layer."""
+    """A recorded plan for a chunk of `length` samples, up to the transformer's last layer."""
 
     def __init__(self, encoder: CodecEncoder, length: int) -> None:
         self.encoder, backend = encoder, encoder.backend
@@ -487,16 +507,16 @@ class EncodePlan:
         self.samples = backend.zeros((length, w.conv_in.weight.shape[-1]))
         self.rows = backend.zeros((count, config.transformer.hidden_size))
         self.state = backend.zeros((1,), TALKER_STATE)
-        past = encoder.states.streaming_state(self.state)
+        streaming_state = encoder.states.streaming_state(self.state)
 
         def trace() -> None:
-            found = codec.encode(backend, w, config, past, self.samples)
-            backend.store(found, self.rows)
+            latents = codec.encode(backend, w, config, streaming_state, self.samples)
+            backend.store(latents, self.rows)
 
         self.plan = backend.record(trace, name="listen")
 
     def run(self, samples: Samples, position: int) -> Callable[[], tuple[NDArray[Any], ...]]:
-        """Start; the returned function waits for rows [count, d]."""
+        """Start encoding; the returned function waits for the latents [count, d]."""
         backend = self.encoder.backend
         columns = np.zeros(self.samples.shape, np.float32)
         columns[:, 0] = samples

@@ -1,10 +1,10 @@
-"""The codec of a Qwen3-TTS as trees of float32 arrays, checked against its configuration first.
+"""The codec's weights as trees of float32 arrays, checked against its configuration first.
 
-It is in a folder of its own, which may also stand alone. Source of the network: qwen_tts/core/
-tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py and transformers models/mimi. What is folded into
-the weights: see layers.py. Widths of the waveform's layers are filled up with zeros to multiples of
-four. What a norm goes over, or heads are cut from, is left as it is: zeros would change it.
-Released sizes only have the encoder's one input channel to fill.
+The codec is stored in a folder of its own, which can also be loaded alone. Source of the network:
+qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py and transformers models/mimi.
+layers.py lists what is folded into the weights. Channels of convolutions are padded with zeros to
+multiples of 4. Dimensions that a norm covers or heads are split from are not padded, since zeros
+would change the result. In released sizes only the encoder's single input channel is padded.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CONVNEXT_EPS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ConvNextBlock:
-    """depthwise.weight [K, C]; expand [4C, C], GELU, shrink [C, 4C] with gamma folded in."""
+    """dwconv.weight [K, C]; pwconv1 [4C, C], GELU, pwconv2 [C, 4C] with gamma folded in."""
 
     dwconv: Linear
     norm: LayerNorm
@@ -60,7 +60,9 @@ class ConvNextBlock:
 
 @dataclass(frozen=True, slots=True)
 class UpsampleBlock:
-    """up.weight [r·C, 1, C]: seen as [T·r, C]."""
+    """Transposed convolution and ConvNeXt block. conv_transpose.weight [r·C, 1, C] gives
+    [T·r, C].
+    """
 
     conv_transpose: Linear
     convnext: ConvNextBlock
@@ -68,7 +70,7 @@ class UpsampleBlock:
 
 @dataclass(frozen=True, slots=True)
 class ResidualUnit:
-    """x + second(snake(first(snake(x)))): first.weight [C, K, C], second [C, C]."""
+    """x + conv2(act2(conv1(act1(x)))), activations Snake: conv1.weight [C, K, C], conv2 [C, C]."""
 
     act1: Snake
     conv1: Linear
@@ -79,7 +81,10 @@ class ResidualUnit:
 
 @dataclass(frozen=True, slots=True)
 class DecoderBlock:
-    """up.weight [r·O, 2, I], its bias r times over: seen as [T·r, O]."""
+    """Snake, transposed convolution and residual units.
+
+    conv_transpose.weight [r·O, 2, I], its bias repeated r times; the result is read as [T·r, O].
+    """
 
     snake: Snake
     conv_transpose: Linear
@@ -88,8 +93,12 @@ class DecoderBlock:
 
 @dataclass(frozen=True, slots=True)
 class CodecDecoderWeights:
-    """first_table [1, N, d], rest_tables [G - 1, N, d]; before.weight [latent, 3, codebook];
-    first.weight [channels, 7, latent]; last.weight [1, 7, channels of the last stage]."""
+    """The decoder, codes to waveform; the fields bear the checkpoint's names where it has some.
+
+    rvq_first_codebooks [1, N, d], rvq_rest_codebooks [G - 1, N, d]; pre_conv.weight [latent_dim, 3,
+    codebook_dim]; conv_in.weight [decoder_dim, 7, latent_dim]; conv_out.weight [1, 7, channels of
+    the last block].
+    """
 
     rvq_first_codebooks: Array
     rvq_rest_codebooks: Array
@@ -109,7 +118,7 @@ class CodecDecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class ResnetBlock:
-    """x + second(elu(first(elu(x)))): first.weight [C/compress, K, C], second [C, C/compress]."""
+    """x + conv2(elu(conv1(elu(x)))): conv1.weight [C/compress, K, C], conv2 [C, C/compress]."""
 
     conv1: Linear
     conv2: Linear
@@ -118,7 +127,7 @@ class ResnetBlock:
 
 @dataclass(frozen=True, slots=True)
 class EncoderStage:
-    """Residual units, ELU, then down.weight [2C, 2·stride, C]."""
+    """Residual blocks, ELU, then downsample.weight [2C, 2·stride, C]."""
 
     resnet_blocks: tuple[ResnetBlock, ...]
     downsample: Linear
@@ -127,7 +136,7 @@ class EncoderStage:
 
 @dataclass(frozen=True, slots=True)
 class MimiTransformerLayer:
-    """A layer of Mimi's transformer: layer norms, rotary attention, expand, GELU, shrink."""
+    """A layer of Mimi's transformer: layer norms, attention with RoPE, fc1, GELU, fc2."""
 
     input_layernorm: LayerNorm
     qkv_proj: Linear
@@ -139,10 +148,11 @@ class MimiTransformerLayer:
 
 @dataclass(frozen=True, slots=True)
 class CodecEncoderWeights:
-    """first.weight [filters, K, 4], of which samples meet the first input only; last.weight
-    [width, K, C]; down.weight [width, 4, width].
+    """The encoder, waveform to codes.
 
-    semantic and acoustic [d, width]; tables: G of them, [N, d], the semantic one first.
+    conv_in.weight [num_filters, K, 4], whose first input channel takes the samples; conv_out.weight
+    [hidden_size, K, C]; downsample.weight [hidden_size, 4, hidden_size]; semantic_input_proj and
+    acoustic_input_proj [d, hidden_size]; codebooks: G of [N, d], the semantic one first.
     """
 
     conv_in: Linear
@@ -158,7 +168,7 @@ class CodecEncoderWeights:
 def load_codec(
     path: Checkpoint | Path | str,
 ) -> tuple[CodecConfig, CodecDecoderWeights, CodecEncoderWeights]:
-    """Read a codec that stands alone, or the folder speech_tokenizer of a model.
+    """Read a codec: a folder of its own, or the folder speech_tokenizer of a model.
 
     Raises:
         CheckpointError: as oscine.models.qwen3_tts.weights.load_weights.
@@ -171,20 +181,20 @@ def load_codec(
 def load_codec_weights(
     checkpoint: Checkpoint, config: CodecConfig
 ) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:
-    """The trees of a codec whose configuration has been read. Raises CheckpointError."""
+    """The weights of a codec whose configuration has been read. Raises CheckpointError."""
     build = partial(build_codec, config=config)
     return load(build, checkpoint.path, checkpoint.tensors, "f32")
 
 
 def check_codec(checkpoint: Checkpoint, config: CodecConfig) -> None:
-    """Compare names and shapes without reading anything. Raises CheckpointError."""
+    """Compare names and shapes of the tensors, without reading any. Raises CheckpointError."""
     expect = Expect(checkpoint.path, checkpoint.tensors)
     build_codec(expect, config)
     expect.compare()
 
 
 def build_codec(t: Loader, config: CodecConfig) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:
-    """Both directions; they share nothing."""
+    """Decoder and encoder; they share no weights."""
     return _decoder_weights(t, config), _encoder_weights(t, config)
 
 
@@ -231,7 +241,7 @@ def _stack(*tables: Array) -> Array:
 
 
 def _output_proj(t: Loader, at: str, codebook_dim: int) -> Linear:
-    """A quantizer's projection to the width of all; the one that trains it is not used."""
+    """A quantizer's output projection; its input projection is for training only."""
     t.unused(f"{at}.input_proj.weight", codebook_dim // 2, codebook_dim, 1)
     return pointwise_conv(t, f"{at}.output_proj", codebook_dim, codebook_dim // 2, bias=False)
 
@@ -252,7 +262,9 @@ def _upsample_block(t: Loader, at: str, width: int, ratio: int) -> UpsampleBlock
 def _decoder_blocks(
     t: Loader, config: CodecDecoderConfig
 ) -> tuple[tuple[DecoderBlock, ...], int, int]:
-    """The stages, the channels that the last one gives, and the index that follows it."""
+    """The decoder blocks, the last one's output channels, and the index of the module after
+    them.
+    """
     blocks, channels = [], config.decoder_dim
     for index, rate in enumerate(config.upsample_rates, 1):
         blocks.append(decoder_block(t, f"decoder.decoder.{index}.block", channels, rate))
@@ -261,7 +273,7 @@ def _decoder_blocks(
 
 
 def decoder_block(t: Loader, at: str, channels: int, rate: int) -> DecoderBlock:
-    """A stage that takes `channels` channels and gives half of them."""
+    """A block with `channels` input channels and half as many output channels."""
     half = channels // 2
     up = conv_transpose1d(t, f"{at}.1.conv", channels, half, 2 * rate, rate)
     return DecoderBlock(
@@ -309,9 +321,9 @@ def _encoder_weights(t: Loader, config: CodecConfig) -> CodecEncoderWeights:
 def _encoder_stages(
     t: Loader, at: str, config: CodecEncoderConfig
 ) -> tuple[tuple[EncoderStage, ...], int, int]:
-    """The stages, the channels that the last one gives, and the last convolution's index.
+    """The stages, the last one's output channels, and the index of the last convolution.
 
-    Indices are those of upstream's list, in which an ELU before a convolution has a place too.
+    Indices are those of upstream's module list, which also counts each ELU before a convolution.
     """
     stages, channels, index = [], config.num_filters, 1
     for stride in config.strides:
@@ -363,9 +375,9 @@ def _encoder_layers(t: Loader, config: CodecEncoderConfig) -> tuple[MimiTransfor
 def _quantizer(
     t: Loader, at: str, config: CodecConfig, used: int, stored: int
 ) -> tuple[Linear, tuple[Array, ...]]:
-    """The projection to the codebooks' width, and the tables of those that are used.
+    """A quantizer's input projection and its first `used` codebooks.
 
-    What the file has of training, and the codebooks beyond the used ones, may be absent.
+    Training state and codebooks beyond those may be absent from the file.
     """
     d, width, codes = (
         config.encoder.codebook_dim,

@@ -1,4 +1,6 @@
-"""Who speaks, and how: the same for every piece of a text."""
+"""The conditioning of a call: language, voice and instruction, the same for every piece of
+a text.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +25,34 @@ from oscine.models.qwen3_tts.sentences import TextPiece
 
 
 class RowCounter:
-    """Rows of one zero each: as many as there would be, and nothing else of them.
+    """Embeddings of width 1 that only count rows, so that a prompt's length is known before any
+    lookup.
 
-    `ids`: of the text rows that were asked for.
+    `ids`: the text ids whose rows were requested, in order.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
-        """[n, 1]."""
+        """Zeros [n, 1], one row for each id."""
         self.ids += ids
         return np.zeros((len(ids), 1), np.float32)
 
     def embed_code(self, code: int) -> Rows:
-        """[1]."""
+        """Zeros [1]."""
         return np.zeros(1, np.float32)
 
     def embed_reference(self, codes: NDArray[np.uint32]) -> Rows:
-        """[R, 1]."""
+        """Zeros [R, 1], one row for each frame."""
         return np.zeros((len(codes), 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioning:
-    """What every prompt of a call is conditioned on, checked already.
+    """Checked inputs that condition every prompt of a call.
 
-    `streamed`: the text is heard while speaking.
+    `streamed_text`: text is fed to the talker while it generates, not before.
     """
 
     language: str
@@ -59,29 +62,30 @@ class Conditioning:
     streamed_text: bool = False
 
     def draft(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, text: str) -> PromptDraft:
-        """The prompt of one piece but for its rows, which the engine's thread looks up.
+        """The prompt of one piece without its embeddings, which the engine's thread looks up.
 
-        Raises UsageError for what cannot be said.
+        Raises UsageError for text, voice or language that the model does not support.
         """
-        narrow, blank = replace(config, talker=replace(config.talker, hidden_size=1)), RowCounter()
+        narrow = replace(config, talker=replace(config.talker, hidden_size=1))
+        counter = RowCounter()
         bare = self
         if self.reference is not None:
             bare = replace(
                 self, reference=replace(self.reference, speaker_embedding=np.zeros(1, np.float32))
             )
-        found = bare.prompt(PromptBuilder(narrow, tokenizer, blank), text)
+        counted = bare.prompt(PromptBuilder(narrow, tokenizer, counter), text)
 
         def build(embeddings: Embeddings) -> Prompt:
             return self.prompt(PromptBuilder(config, tokenizer, embeddings), text)
 
-        return PromptDraft(len(found.embeddings), len(found.trailing_text), blank.ids, build)
+        return PromptDraft(len(counted.embeddings), len(counted.trailing_text), counter.ids, build)
 
     def max_frames(
         self, config: Qwen3TtsConfig, tokenizer: Tokenizer, pieces: Sequence[TextPiece]
     ) -> int:
-        """Frames that there is room for after the prompt of the longest piece, at least 1.
+        """Frames that fit into the model after the prompt of the longest piece, at least 1.
 
-        Raises UsageError where there is none.
+        Raises UsageError if none fits.
         """
         texts = [piece.text for piece in pieces] or ["a"]
         longest = max(texts, key=lambda text: len(text.encode()))
@@ -95,7 +99,7 @@ class Conditioning:
         return config.max_position_embeddings - prompt_length
 
     def prompt(self, builder: PromptBuilder, text: str) -> Prompt:
-        """The prompt of one piece of the text."""
+        """Build the prompt of one piece of the text."""
         if self.reference is not None:
             return builder.clone(
                 text, self.reference, self.language, streamed_text=self.streamed_text

@@ -1,11 +1,11 @@
-"""Sizes and ids of a Qwen3-TTS: talker, code predictor, codec and speaker encoder.
+"""Configuration of a Qwen3-TTS: talker, code predictor, codec and speaker encoder.
 
-All are read from its configuration files, and each is checked before anything is made of it. Names
-in config.json and the released values: MODELS/qwen3_tts.md. Keys and defaults: upstream's
-qwen_tts/core/models/configuration_qwen3_tts.py; for the codec, core/tokenizer_12hz/
+It is read from the configuration files and checked before anything is built. Fields bear the names
+of upstream's keys. Names and released values: MODELS/qwen3_tts.md. Keys and defaults:
+qwen_tts/core/models/configuration_qwen3_tts.py; of the codec, core/tokenizer_12hz/
 configuration_qwen3_tts_tokenizer_v2.py and transformers models/mimi/configuration_mimi.py. A value
-that would change the network in a way that is not built is refused by name. Some keys of the codec
-describe no tensor and are ignored: semantic_codebook_size, the decoder's
+that selects an unsupported variant of the network is an error that names the key. Some keys of the
+codec describe no tensor and are ignored: semantic_codebook_size, the decoder's
 vector_quantization_hidden_dimension, layer_scale_initial_scale, the encoder's sliding_window.
 """
 
@@ -24,22 +24,22 @@ from oscine.options.speak import MAX_FACTOR, MIN_FACTOR
 from oscine.weights import Checkpoint
 
 SAMPLE_RATE = 24000
-#: The stride of the convolution that ends the encoder, from Mimi's 25 frames a second to 12.5.
+#: The stride of the encoder's last convolution, from Mimi's 25 frames a second to 12.5.
 DOWNSAMPLE_STRIDE = 2
 
-#: No released size comes near these.
+#: Limits against damaged files; released sizes are far below.
 MAX_WIDTH, MAX_VOCAB_SIZE, MAX_LAYERS, MAX_CODE_GROUPS = 1 << 16, 1 << 22, 1 << 10, 1 << 7
 MAX_POSITIONS = 1 << 22
 
 TtsModelType = Literal["base", "custom_voice", "voice_design"]
 TTS_MODEL_TYPES: Final = ("base", "custom_voice", "voice_design")
-#: As a configuration states them, and as names have them.
+#: tts_model_size in a configuration, and the size in a model's name.
 MODEL_SIZES = {"0b6": "0.6B", "1b7": "1.7B"}
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
-    """A transformer. Head width is its own number, never width / heads."""
+    """Sizes of a transformer. head_dim is independent of hidden_size / num_attention_heads."""
 
     num_hidden_layers: int
     hidden_size: int
@@ -48,22 +48,22 @@ class TransformerConfig:
     num_key_value_heads: int
     head_dim: int
     norm_eps: float
-    rope_theta: float  # of the rotary positions
+    rope_theta: float  # base of RoPE's frequencies
 
     @property
     def q_size(self) -> int:
-        """All query heads together."""
+        """Width of all query heads together."""
         return self.num_attention_heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """All key heads together."""
+        """Width of all key heads together."""
         return self.num_key_value_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class TextTokenIds:
-    """Ids of the text vocabulary that mean something to the model."""
+    """Ids of special tokens of the text vocabulary."""
 
     im_start: int
     im_end: int
@@ -75,7 +75,7 @@ class TextTokenIds:
 
 @dataclass(frozen=True, slots=True)
 class CodecTokenIds:
-    """Ids of the talker's vocabulary above the codes."""
+    """Ids of special tokens of the talker's vocabulary, above the codes."""
 
     pad: int
     bos: int
@@ -88,11 +88,11 @@ class CodecTokenIds:
 
 @dataclass(frozen=True, slots=True)
 class CodecDecoderConfig:
-    """Codes to waveform."""
+    """The codec's decoder: codes to waveform."""
 
-    transformer: TransformerConfig  # the transformer before the upsampling; RMS norms
-    sliding_window: int  # positions that one of it sees, itself included
-    codebook_dim: int  # of the quantised vector; a table's rows are half of it
+    transformer: TransformerConfig  # before the upsampling; RMSNorm
+    sliding_window: int  # positions that a row attends to, its own included
+    codebook_dim: int  # of the quantized vector; a codebook's entries have half
     latent_dim: int
     decoder_dim: int  # of the first convolution; halved by every stage
     upsample_rates: tuple[int, ...]  # of the stages
@@ -101,24 +101,26 @@ class CodecDecoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecEncoderConfig:
-    """Waveform to codes: Mimi's encoder."""
+    """The codec's encoder, Mimi's: waveform to codes."""
 
-    transformer: TransformerConfig  # layer norms, GELU, no gate
+    transformer: TransformerConfig  # LayerNorm, GELU without a gate
     num_filters: int  # of the first convolution; doubled by every stage
-    strides: tuple[int, ...]  # strides in the order in which they come: reversed of the file's
+    strides: tuple[int, ...]  # in the order of the layers: the file's upsampling_ratios reversed
     kernel_size: int
     last_kernel_size: int
     residual_kernel_size: int
     dilation_growth_rate: int
     num_residual_layers: int  # of every stage
     compress: int
-    codebook_dim: int  # of a table's rows
-    num_quantizers: int  # in the file, the semantic one too; the first `groups` are used
+    codebook_dim: int  # of a codebook's entries
+    num_quantizers: int  # in the file, the semantic one included; the first are used
 
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """The 12 Hz codec. `groups` codebooks of `codes` entries, a frame every `hop` samples."""
+    """The 12 Hz codec: `num_code_groups` codebooks of `codebook_size` entries, a frame every
+    `hop_length` samples.
+    """
 
     decoder: CodecDecoderConfig
     encoder: CodecEncoderConfig
@@ -130,22 +132,24 @@ class CodecConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerEncoderConfig:
-    """The ECAPA-TDNN that turns a reference into a speaker vector; one entry of each a block."""
+    """The ECAPA-TDNN that turns a reference into a speaker embedding; one list entry a block."""
 
-    enc_dim: int  # of the vector: the talker's width
+    enc_dim: int  # of the speaker embedding: the talker's hidden_size
     mel_dim: int
     enc_channels: tuple[int, ...]
     enc_kernel_sizes: tuple[int, ...]
     enc_dilations: tuple[int, ...]
     enc_attention_channels: int
-    enc_res2net_scale: int  # of a Res2Net block
+    enc_res2net_scale: int  # parts of a Res2Net block
     enc_se_channels: int
     sample_rate: int = SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one head chooses; the released defaults. `repetition_penalty` is the talker's alone."""
+    """How one head samples; the defaults are the released ones. Only the talker has a
+    repetition_penalty.
+    """
 
     do_sample: bool = True
     temperature: float = 0.9
@@ -156,7 +160,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """generation_config.json, or where it says nothing the values hard-coded upstream."""
+    """The values of generation_config.json; absent ones are hard-coded upstream."""
 
     talker: SamplingParams = field(default_factory=SamplingParams)
     subtalker: SamplingParams = field(
@@ -168,30 +172,30 @@ class GenerationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Qwen3TtsConfig:
-    """Everything but the weights."""
+    """The configuration of a model, without its weights."""
 
     tts_model_type: TtsModelType
-    tts_model_size: str  # "0b6" or "1b7": instructions are dropped where it is 0b6
+    tts_model_size: str  # "0b6" or "1b7"; 0b6 ignores instructions
     talker: TransformerConfig
     code_predictor: TransformerConfig
     vocab_size: int  # V of the talker: codes, then special ids
     text_vocab_size: int
     text_hidden_size: int
     num_code_groups: int  # G, codes a frame
-    codebook_size: int  # entries of the predictor's tables and heads
-    max_position_embeddings: int  # most positions of the talker
+    codebook_size: int  # entries of the code predictor's embeddings and heads
+    max_position_embeddings: int  # of the talker
     text_ids: TextTokenIds
     codec_ids: CodecTokenIds
     codec_language_id: dict[str, int]  # lower case; dialects too
     spk_id: dict[str, int]  # lower case; empty but for custom_voice
-    spk_is_dialect: dict[str, str]  # speaker -> key of `languages`, for those who speak one
+    spk_is_dialect: dict[str, str]  # speaker -> key of codec_language_id
     codec: CodecConfig
-    speaker_encoder: SpeakerEncoderConfig | None  # of base models
+    speaker_encoder: SpeakerEncoderConfig | None  # of base models only
     generation: GenerationConfig
 
     @property
     def supported_languages(self) -> tuple[str, ...]:
-        """What can be asked for, sorted: no dialects, which are reached by a speaker alone."""
+        """Languages that can be requested, sorted; dialects are reached through a speaker only."""
         dialects = set(self.spk_is_dialect.values())
         return tuple(
             name
@@ -204,11 +208,11 @@ class Qwen3TtsConfig:
 
 
 def read_config(checkpoint: Checkpoint, codec: Checkpoint) -> Qwen3TtsConfig:
-    """What config.json, generation_config.json and the codec's config.json state.
+    """Read config.json, generation_config.json and the codec's config.json.
 
     Raises:
-        CheckpointError: one of them is of another model, says what no network can have, or two
-            contradict each other.
+        CheckpointError: a file is of another model or has an invalid value, or two files contradict
+            each other.
     """
     stated = _config_reader(checkpoint)
     stated.require("model_type", (MODEL_TYPE,))
@@ -251,7 +255,7 @@ def read_config(checkpoint: Checkpoint, codec: Checkpoint) -> Qwen3TtsConfig:
 
 
 def read_generation(folder: Path) -> GenerationConfig:
-    """generation_config.json; what it does not state, or no such file, is as upstream has it."""
+    """Read generation_config.json; absent keys, or a missing file, have upstream's defaults."""
     path = folder / "generation_config.json"
     stated = ConfigReader(path, read_json(path))
     return GenerationConfig(
@@ -265,7 +269,7 @@ def read_generation(folder: Path) -> GenerationConfig:
 
 def _read_sampling_params(stated: ConfigReader, do_sample_key: str, prefix: str) -> SamplingParams:
     defaults, top_k = SamplingParams(), f"{prefix}top_k"
-    penalty = 1.0  # the predictor has none
+    penalty = 1.0  # the code predictor has none
     if not prefix:
         default_penalty = defaults.repetition_penalty
         penalty = stated.number("repetition_penalty", MIN_FACTOR, MAX_FACTOR, default_penalty)
@@ -297,7 +301,7 @@ def _read_transformers(
 
 
 def _check_code_sizes(part: ConfigReader, codec: CodecConfig, vocabulary: int) -> None:
-    """The talker, its predictor and the codec must mean the same by a code."""
+    """Check that talker, code predictor and codec agree on the number and size of the codebooks."""
     for key in ("num_code_groups", "code_predictor_config.num_code_groups"):
         groups = part.integer(key, MAX_CODE_GROUPS)
         if groups != codec.num_code_groups:
@@ -316,7 +320,7 @@ def _read_id(stated: ConfigReader, key: str, vocab_size: int) -> int:
 
 
 def _check_id(stated: ConfigReader, key: str, value: object, vocab_size: int) -> int:
-    if isinstance(value, list) and len(value) == 1:  # some copies wrap them so
+    if isinstance(value, list) and len(value) == 1:  # some published copies wrap ids in a list
         value = value[0]
     if type(value) is not int or not 0 <= value < vocab_size:
         raise stated.error(key, value, f"an id from 0 to {vocab_size - 1} is needed there")
@@ -360,7 +364,7 @@ def _read_named_ids(part: ConfigReader, key: str, vocab_size: int) -> dict[str, 
 
 
 def _read_dialects(part: ConfigReader, languages: dict[str, int]) -> dict[str, str]:
-    """Which speaker speaks which; most speak none, which the file says with false."""
+    """The dialect of each speaker who has one; false in the file means none."""
     if part.get("spk_is_dialect") is None:
         return {}
     stated = part.section("spk_is_dialect")
@@ -408,20 +412,22 @@ def _read_speaker_encoder(stated: ConfigReader, talker_hidden_size: int) -> Spea
 
 
 def _config_reader(checkpoint: Checkpoint) -> ConfigReader:
-    """The config.json beside the weights. Raises CheckpointError where there is none in it."""
+    """A reader of the config.json beside the weights. Raises CheckpointError if it is missing or
+    empty.
+    """
     path = checkpoint.folder / "config.json"
     if not checkpoint.config and path.is_file():
-        raise CheckpointError(path, "states nothing of a model", "fetch it again")
+        raise CheckpointError(path, "has no model configuration", "fetch it again")
     if not checkpoint.config:
         raise CheckpointError(path, "no such file", "put it beside the weights")
     return ConfigReader(path, checkpoint.config)
 
 
 def _read_transformer(stated: ConfigReader, eps_key: str, max_layers: int) -> TransformerConfig:
-    """The transformer that a part of a configuration describes; `eps`: what it calls that.
+    """The transformer that a part of a configuration describes; `eps_key`: the key of its epsilon.
 
-    `most_layers`: for instance the number of tensors. Names are made for every layer, so a number
-    without reason must not come that far.
+    `max_layers`: the file's number of tensors, for instance. Names are generated for every layer,
+    so an absurd number must be rejected first.
     """
     hidden_size = stated.integer("hidden_size", MAX_WIDTH)
     num_attention_heads = stated.integer("num_attention_heads", MAX_WIDTH)
@@ -449,7 +455,7 @@ def _read_transformer(stated: ConfigReader, eps_key: str, max_layers: int) -> Tr
 
 # -- the codec's file -----------------------------------------------------------------------------
 
-#: The values that are built, of keys that could have others.
+#: The supported values of keys that select variants of the network.
 _SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
     "encoder_config.hidden_act": ("gelu",),
     "encoder_config.attention_bias": (False,),
@@ -468,11 +474,10 @@ _SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
 
 
 def read_codec_config(checkpoint: Checkpoint) -> CodecConfig:
-    """What the codec's config.json states.
+    """Read the codec's config.json.
 
     Raises:
-        CheckpointError: it is of another codec, says what no network can have, or contradicts
-            itself.
+        CheckpointError: it is of another codec, has an invalid value or contradicts itself.
     """
     stated = _config_reader(checkpoint)
     stated.require("model_type", (CODEC_TYPE,), f"supported: {CODEC_TYPE}, the codec of 12 Hz")
@@ -556,7 +561,7 @@ def _read_encoder(stated: ConfigReader, max_layers: int, groups: int) -> CodecEn
 
 
 def _check_hop_length(stated: ConfigReader, config: CodecConfig) -> None:
-    """A frame has as many samples everywhere."""
+    """Check that all keys imply the same number of samples a frame."""
     decoder, encoder = config.decoder, config.encoder
     hop_lengths = {
         "encode_downsample_rate": stated.integer(

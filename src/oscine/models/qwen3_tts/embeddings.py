@@ -1,4 +1,4 @@
-"""Rows that prompts are made of: the text embedding, projected on the device, and rows of codes."""
+"""Embeddings for prompts: text embeddings, projected on the device, and code embeddings."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
 
 
 class EmbeddingTables:
-    """What `prompt.Embeddings` asks for; the tables stay on the host as they are stored."""
+    """Embedding lookups as `prompt.Embeddings` defines them; the tables stay on the host as
+    stored.
+    """
 
     def __init__(self, weights: Qwen3TtsWeights, backend: ops.Backend) -> None:
         self.weights, self.hidden_size = weights, weights.config.talker.hidden_size
         self.text_projection = TextProjection(weights.text, backend)
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
-        """Projected rows of the text embedding: [n, D] float32."""
+        """Projected text embeddings: [n, D] float32."""
         return self.submit_text(ids)()
 
     def submit_text(self, ids: Sequence[int]) -> Callable[[], Rows]:
-        """As embed_text, but only started: the returned function waits for the rows, once."""
+        """Start projecting text embeddings; the returned function waits for the rows [n,
+        D], once.
+        """
         rows = embedding_rows(self.weights.text.embedding, np.array(ids, np.intp))
         if not len(rows):
             return lambda: np.zeros((0, self.hidden_size), np.float32)
         return self.text_projection.submit(rows)
 
     def embed_code(self, code: int) -> Rows:
-        """The talker's row of an id of its vocabulary: [D] float32."""
+        """The talker's embedding of an id of its vocabulary: [D] float32."""
         row: Rows = embedding_rows(self.weights.talker.codec_embedding, np.array([code]))[0]
         return row
 
     def embed_reference(self, codes: NDArray[Any]) -> Rows:
-        """What the talker reads of frames of codes [R, G]: the sums of their rows, [R, D]."""
+        """The sum of the embeddings of each frame's codes: [R, G] -> [R, D]."""
         tables = (
             self.weights.talker.codec_embedding,
             *self.weights.code_predictor.codec_embeddings,
@@ -53,9 +57,9 @@ class EmbeddingTables:
         return rows
 
     def build_prompts(self, drafts: Sequence[Prompt | PromptDraft]) -> list[Prompt]:
-        """The prompts of several voices; the device is waited for once, for the text of all.
+        """Build the prompts of several voices; the device is waited for once, for all texts.
 
-        Each text is projected by itself: its rows do not depend on who starts at the same time.
+        Each text is projected separately, so that its rows do not depend on the other prompts.
         """
         waiting = [
             self.submit_text(draft.text_ids) if isinstance(draft, PromptDraft) else None
@@ -72,20 +76,22 @@ class EmbeddingTables:
 
 
 class ProjectedText:
-    """The embeddings of one prompt, whose text rows are there already."""
+    """Embeddings of one prompt, whose text rows are already projected."""
 
     def __init__(self, tables: EmbeddingTables, rows: Rows) -> None:
         self.rows, self.position = rows, 0
         self.embed_code, self.embed_reference = tables.embed_code, tables.embed_reference
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
-        """The next rows, in the order in which the draft has asked for them."""
+        """The next rows, in the order in which the draft requested them."""
         self.position += len(ids)
         return self.rows[self.position - len(ids) : self.position]
 
 
 class TextProjection:
-    """The projection of rows of the text embedding, which stays on the host."""
+    """The text projection (two linear layers) on the device; the text embedding stays on
+    the host.
+    """
 
     def __init__(self, weights: TextWeights, backend: ops.Backend) -> None:
         self.backend = backend
@@ -99,13 +105,14 @@ class TextProjection:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Of what comes in and of what goes out."""
+        """Input and output width."""
         return int(self.weights.fc1.weight.shape[1]), int(self.weights.fc2.weight.shape[0])
 
     def submit(self, rows: Rows) -> Callable[[], Rows]:
-        """Rows [n, text width], n at least 1; the returned function waits for rows [n, D].
+        """Start projecting rows [n, text_hidden_size], n at least 1; the returned function waits
+        for [n, D].
 
-        Lengths as in Talker.prompt_plan.
+        Lengths are padded as by TalkerRunner.prompt_plan.
         """
         backend, count = self.backend, self.backend.bucket_rows(len(rows))
         if count > self.inputs.shape[0]:
@@ -133,6 +140,6 @@ class TextProjection:
 
 
 def embedding_rows(table: NDArray[Any], ids: NDArray[Any]) -> Rows:
-    """Rows of a stored table as float32: [n, D]."""
+    """Rows of a stored embedding table as float32: [n, D]."""
     rows = table[ids]
     return bf16_to_f32(rows) if rows.dtype == BFLOAT16 else rows.astype(np.float32)

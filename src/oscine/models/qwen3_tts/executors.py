@@ -1,4 +1,6 @@
-"""The executor of utterances: frames of all running voices, burst by burst, and their sound."""
+"""The batch executor of utterances: generates frames of all running voices and decodes them to
+audio.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ Clock = Callable[[str, float], None]  # books milliseconds of a stage to the mod
 
 
 class UtteranceExecutor:
-    """Every voice of a model. Frames are read at a poll, and the codec then takes those of all
-    voices; what it makes of them is handed over once the next burst is on its way.
+    """Runs every voice of a model.
 
-    `clock`: the engine books all time as "frames"; the shares of prompts and of the codec are taken
-    out of it.
+    Frames are read at each poll. The codec then starts decoding those of all voices, and the
+    samples are delivered after the next burst has been submitted. `clock`: the engine books all
+    time as "frames"; the shares of prefills and of the codec are booked under stages of their own.
     """
 
     stage, steps_per_poll, group_size = "frames", STEPS_PER_POLL, 1
@@ -38,7 +40,7 @@ class UtteranceExecutor:
     # -- as the engine drives it --------------------------------------------------------------
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
-        """Run the prompts, and choose the first frame of each."""
+        """Prefill the prompts and sample the first frame of each."""
         started = perf_counter()
         requests = [utterance_of(entry).request for entry in entries]
         prompts = self.tables.build_prompts([request.prompt for request in requests])
@@ -53,11 +55,11 @@ class UtteranceExecutor:
         self.book_stage("prompt", started, entries)
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
-        """A frame more for the first `rows` rows."""
+        """The plan that generates one frame for the first `rows` rows."""
         return self.talker.step(rows)
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
-        """State of the rows, and the codes of the slots in use."""
+        """The state of the rows, and the codes of the slots in use."""
         return self.talker.outputs(rows, 1 + max(entry.slots[0] for entry in entries))
 
     def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -65,13 +67,13 @@ class UtteranceExecutor:
         self.talker.move(moves)
 
     def stop_rows(self, rows: Iterable[int]) -> None:
-        """Mark rows as done; their voices were given up."""
+        """Mark rows as done whose voices were cancelled."""
         for entry in [entry for entry in self.voices if entry.removed]:
             self.codec.free(self.voices.pop(entry))
         self.talker.stop(list(rows))
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
-        """Read the new frames of all voices, and start their sound."""
+        """Read the new frames of all voices and start decoding them; yields the ended entries."""
         rows, codes = arrays
         decoded: list[ActiveVoice] = []
         for entry, row in snapshot_rows:
@@ -102,7 +104,7 @@ class UtteranceExecutor:
             yield from self.deliver()
 
     def deliver(self) -> Iterator[BatchEntry]:
-        """Hand over the sound of the frames that were read last."""
+        """Deliver the audio of the frames that were read last; yields the ended entries."""
         started, entries = perf_counter(), list(self.voices)
         for voice in self.codec.deliver():
             yield self.finish_voice(voice)
@@ -111,14 +113,14 @@ class UtteranceExecutor:
     # -- voices -------------------------------------------------------------------------------
 
     def read_frames(self, voice: ActiveVoice, state: ops.Tensor, codes: Codes) -> None:
-        """The frames that a voice has chosen since the last look."""
+        """Read the frames that a voice has generated since the last poll."""
         done, count = int(state["done"]), int(state["count"])
         if done == ops.STOP_NONFINITE:
             raise NonFiniteError.of_network("logits", self.talker.backend.name)
         self.codec.add_frames(voice, codes[voice.num_read : count].copy(), FINISH_REASONS.get(done))
 
     def finish_voice(self, voice: ActiveVoice) -> BatchEntry:
-        """A voice leaves its rows, which may still run."""
+        """Remove a voice from its row, which may still be running."""
         self.voices.pop(voice.entry, None)
         self.codec.free(voice)
         self.talker.stop([voice.entry.row])
@@ -127,7 +129,7 @@ class UtteranceExecutor:
     # -- time ---------------------------------------------------------------------------------
 
     def book_stage(self, stage: str, started: float, entries: Sequence[BatchEntry]) -> None:
-        """Book the time since `started`, in equal shares, under a stage of its own."""
+        """Book the time since `started` under a stage of its own, in equal shares."""
         passed = 1000 * (perf_counter() - started)
         for entry in entries:
             for name, spent in ((stage, passed), (self.stage, -passed)):
@@ -136,6 +138,6 @@ class UtteranceExecutor:
 
 
 def utterance_of(entry: BatchEntry) -> Utterance:
-    """The sequence of an entry of an UtteranceExecutor."""
+    """The utterance of an entry of this executor's batch."""
     assert isinstance(entry.sequence, Utterance)
     return entry.sequence

@@ -1,4 +1,4 @@
-"""One attempt at one piece of text: what is asked of the engine, and what came of it."""
+"""Generation of one piece of text: the request to the engine, and its result."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ NO_SAMPLES: Samples = np.zeros(0, np.float32)
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """What all attempts of a call have in common. `most_frames`: of all pieces; `most_samples`: of
-    all audio, the quiet between pieces too; None: any. `trim`: no quiet before the first sound."""
+    """Settings that all generations of a call share.
+
+    `max_frames`: of all pieces together; `max_samples`: of all audio, pauses between pieces
+    included; None: no limit. `trim_silence`: whether to remove the silence before the first sound.
+    """
 
     config: Qwen3TtsConfig
     tokenizer: Tokenizer
@@ -43,18 +46,19 @@ class GenerationSettings:
 
     @property
     def has_limit(self) -> bool:
-        """Whether how long a piece may be depends on the pieces before it."""
+        """Whether the length of a piece is limited by the length of the pieces before it."""
         return self.max_frames is not None or self.max_samples is not None
 
 
 class Generation:
-    """Iterate over `samples` for arrays [n]; `reason` then says how it ended, `frames` how many
-    there were.
+    """One try at speaking a piece of text.
 
-    `left`: most frames, None for any. `capped`: that many were reached, so that another try would
-    be no better. `whole`: all of it is wanted, and nothing before. The utterance is the engine's
-    from the beginning, so that it runs while others are listened to. Raises UsageError for what
-    the model cannot hold.
+    Iterate over `samples` for float32 arrays [n]. `reason` and `frames` are then set: why it ended,
+    and after how many frames. `remaining_frames`: frames that the call has left, None for no limit.
+    `unpaced`: only the complete audio is wanted, so the engine never pauses it for its reader. The
+    utterance is submitted at once, so that it runs while others are read.
+
+    Raises UsageError for a prompt that does not fit into the model.
     """
 
     def __init__(
@@ -85,25 +89,28 @@ class Generation:
 
     @property
     def hit_remaining(self) -> bool:
-        """Whether it ended at the most frames that were left."""
+        """Whether it ended because the call had no frames left: a retry cannot be better."""
         return self.reason == "length" and self.max_frames == self.remaining_frames
 
     def samples(self, check: CancelCheck) -> Iterator[Samples]:
-        """The audio as it comes; `check` is called meanwhile and may raise, which stops it."""
+        """Yield the audio as it is generated.
+
+        `check` is called meanwhile; the generation stops if it raises.
+        """
         utterance = self.utterance
         yield from utterance.pieces(check, lambda: self._submit(utterance), self._min_buffered)
-        said = utterance.result()
-        self.reason, self.frames = said.reason, said.frames
+        result = utterance.result()
+        self.reason, self.frames = result.reason, result.frames
 
 
 def frame_budget(
     settings: GenerationSettings, text: str, prompt_length: int, remaining_frames: int | None
 ) -> int:
-    """Most frames of an attempt: as asked for, as the text allows, as there are positions."""
+    """The maximum number of frames: the least of the call's, the text's and the model's limits."""
     config = settings.config
     limits = [config.generation.max_new_tokens - 1, config.max_position_embeddings - prompt_length]
     if settings.guard:
         limits.append(max_frames_for(text, config.codec.sample_rate / config.codec.hop_length))
     if remaining_frames is not None:
         limits.append(remaining_frames)
-    return max(1, min(limits))  # 1 is refused with the reason where there is no room at all
+    return max(1, min(limits))  # check_request rejects a prompt that leaves no position

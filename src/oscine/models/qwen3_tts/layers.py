@@ -1,10 +1,10 @@
-"""Layers that the networks of a Qwen3-TTS share, each built from a Loader by its name in the file.
+"""Layers that the networks of a Qwen3-TTS share, each built by a Loader from its checkpoint name.
 
-What is folded here, so that the forwards need not know of it: q, k and v are one matrix, gate and
-up one; layer scales and ConvNeXt's gamma are in the rows that they multiply; transposed
-convolutions are plain ones with stride times as many outputs; Snake's logarithms are gone;
-codebooks are divided by their usage. Convolutions, Snakes and codebooks are float32, whatever the
-file stores and the caller of `load` asks for.
+Weights are folded so that the forward passes are simple: q, k and v are one matrix, gate and up
+one; layer scales and ConvNeXt's gamma are multiplied into rows; transposed convolutions are plain
+ones with stride times as many outputs; Snake's exponentials are precomputed; codebooks are divided
+by their usage. Convolutions, Snakes and codebooks are float32, whatever the file's dtype and the
+dtype passed to `load`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from oscine.models.qwen3_tts.config import TransformerConfig
 from oscine.ops import Linear, RmsNorm, Snake
 from oscine.weights.mapped_file import Array
 
-_MIN_USAGE = 1e-5  # of a codebook's entry; upstream's epsilon
+_MIN_USAGE = 1e-5  # of a codebook entry; upstream's epsilon
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerLayer:
-    """A layer: qkv [Q + 2K, D], out [D, Q], gate_up [2I, D] (gate's rows, then up's), down [D, I].
+    """A gated transformer layer; names as in vLLM, where projections are merged.
 
-    q_norm and k_norm [W]; None in the codec's decoder. No biases.
+    qkv_proj [Q + 2K, D], o_proj [D, Q], gate_up_proj [2I, D] (gate's rows, then up's), down_proj
+    [D, I]. q_norm and k_norm [W]; None in the codec's decoder. No biases.
     """
 
     input_layernorm: RmsNorm
@@ -45,10 +46,10 @@ class TransformerLayer:
 def transformer_layers(
     t: Loader, at: str, stack: TransformerConfig, *, layer_scale: bool = False
 ) -> tuple[TransformerLayer, ...]:
-    """The layers of a gated transformer, in the type that the caller of `load` asked for.
+    """The layers of a gated transformer, in the dtype passed to `load`.
 
-    Those of talker and predictor normalise their heads; those of the codec's decoder are `scaled`:
-    each branch has a layer scale, which is folded in, and heads have no norms.
+    Talker and code predictor normalise queries and keys. The codec's decoder has no such norms but
+    a `layer_scale` for each branch, which is folded in.
     """
     return tuple(
         _transformer_layer(t, f"{at}.layers.{n}", stack, layer_scale)
@@ -86,7 +87,7 @@ def qkv_proj(t: Loader, at: str, stack: TransformerConfig) -> Linear:
 
 
 def fold_scale(t: Loader, linear: Linear, name: str, width: int) -> Linear:
-    """A float32 layer whose every output the vector `name` [width] multiplies."""
+    """A float32 layer with every output multiplied by the vector `name` [width]."""
     return t.derived(_scale_rows, linear, t.f32(name, width))
 
 
@@ -101,19 +102,19 @@ def _scale_rows(linear: Linear, scale: Array) -> Linear:
 def conv1d(
     t: Loader, name: str, out: int, inputs: int, kernel: int, *, bias: bool = True
 ) -> Linear:
-    """[out, in, K] in the file as [out, K, in]."""
+    """A convolution, [out, in, K] in the file, as [out, K, in]."""
     weight = t.f32(f"{name}.weight", out, inputs, kernel)
     return Linear(t.derived(_channels_last, weight), t.bias(name, out, present=bias))
 
 
 def pointwise_conv(t: Loader, name: str, out: int, inputs: int, *, bias: bool = True) -> Linear:
-    """A convolution of one place, [out, in, 1] in the file, as a layer [out, in]."""
+    """A convolution with kernel size 1, [out, in, 1] in the file, as a linear layer [out, in]."""
     weight = t.f32(f"{name}.weight", out, inputs, 1)
     return Linear(t.derived(_squeeze_kernel, weight), t.bias(name, out, present=bias))
 
 
 def depthwise_conv(t: Loader, name: str, channels: int, kernel: int) -> Linear:
-    """[C, 1, K] in the file as [K, C]."""
+    """A depthwise convolution, [C, 1, K] in the file, as [K, C]."""
     weight = t.f32(f"{name}.weight", channels, 1, kernel)
     return Linear(t.derived(_depthwise_channels_last, weight), t.bias(name, channels))
 
@@ -121,10 +122,11 @@ def depthwise_conv(t: Loader, name: str, channels: int, kernel: int) -> Linear:
 def conv_transpose1d(
     t: Loader, name: str, inputs: int, out: int, kernel: int, stride: int
 ) -> Linear:
-    """[I, O, K] in the file, K a multiple of the stride s, as a plain one [s·O, K / s, I].
+    """A transposed convolution as a plain one.
 
-    Output s t + j is the sum over m of W[:, :, m s + j] times input t - m, so row j O + o has
-    that of the earliest input first. The bias comes s times.
+    The file has [I, O, K], K a multiple of the stride s; the result is [s·O, K / s, I]. Output s t
+    + j is the sum over m of W[:, :, m s + j] times input t - m, so row j O + o has the weights of
+    the earliest input first. The bias is repeated s times.
     """
     weight = t.f32(f"{name}.weight", inputs, out, kernel)
     bias = t.derived(np.tile, t.f32(f"{name}.bias", out), stride)
@@ -132,15 +134,18 @@ def conv_transpose1d(
 
 
 def pad_channels(t: Loader, linear: Linear, *, outputs: int = 1, inputs: int = 1) -> Linear:
-    """Outputs and inputs filled up with zeros, in that many groups each; 0 leaves them as they are.
+    """Outputs and inputs padded with zeros, in that many groups each; 0 leaves them unchanged.
 
-    Each group becomes a multiple of four wide, which kernels read at a time.
+    The width of each group becomes a multiple of 4, which kernels read at a time.
     """
     return t.derived(pad_linear, linear, outputs, inputs)
 
 
 def snake(t: Loader, at: str, channels: int) -> Snake:
-    """Both factors, of which the file has logarithms; filled up to a multiple of four channels."""
+    """exp(alpha) and 1 / (exp(beta) + 1e-9), padded to a multiple of 4 channels.
+
+    The file has alpha and beta, the logarithms.
+    """
     return Snake(
         t.derived(_exp_alpha, t.f32(f"{at}.alpha", channels)),
         t.derived(_inverse_beta, t.f32(f"{at}.beta", channels)),

@@ -1,9 +1,9 @@
 """Talker and code predictor, written once against the op vocabulary.
 
 Source: qwen_tts/core/models/modeling_qwen3_tts.py. B utterances of a batch, L rows of each, S
-slots, D the talker's width, d the predictor's, G codes a frame. A plan ends with a whole frame: the
-talker's last rows become codes within the plan that computed them, and no code goes to the host in
-between.
+slots, D the talker's width, d the code predictor's, G codes a frame. A plan generates a whole
+frame: it samples all codes from the talker's last rows on the device, without a transfer to the
+host.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from oscine.ops import Cache, Ops, QKNorm, RopeTable, TalkerState, Tensor
 
 @dataclass(frozen=True, slots=True)
 class TalkerNetworks:
-    """What speaks: weights on the device.
+    """Weights of talker and code predictor on the device.
 
-    projected: the predictor's inputs for codes 0 to G - 2, each [V or C, d]; None where both widths
-    are the same, and a code's own row is the input.
+    projected_embeddings: the code predictor's inputs for codes 0 to G - 2, each [V or C, d]; None
+    if both widths are equal, so that a code's own embedding is the input.
     """
 
     config: Qwen3TtsConfig
@@ -33,7 +33,7 @@ class TalkerNetworks:
 
 
 def project_text(ops: Ops, w: TextWeights, x: Tensor) -> Tensor:
-    """Rows of the text embedding [R, text width] -> [R, D]."""
+    """Project text embeddings [R, text_hidden_size] -> [R, D]."""
     return ops.linear(ops.linear(x, w.fc1, activation="silu"), w.fc2)
 
 
@@ -48,7 +48,10 @@ def transformer_layer(
     *,
     within_frame: bool = False,
 ) -> Tensor:
-    """A layer, five dispatches: x [B·L, width] -> [B·L, width]. within_frame: of the predictor."""
+    """A transformer layer in five dispatches: x [B·L, width] -> [B·L, width].
+
+    inner: as in causal_attention, positions count within a frame.
+    """
     norms = None
     if w.q_norm is not None and w.k_norm is not None:
         norms = QKNorm(w.q_norm, w.k_norm, stack.norm_eps)
@@ -68,7 +71,7 @@ def transformer_layer(
 
 
 def talker(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, x: Tensor) -> Tensor:
-    """The talker's layers: x [B·L, D] -> [B·L, D], not yet normalised."""
+    """The talker's layers: x [B·L, D] -> [B·L, D], before the final norm."""
     stack = networks.config.talker
     for index, (w, cache) in enumerate(zip(networks.talker.layers, buffers.kv_caches, strict=True)):
         x = transformer_layer(ops, x, w, stack, cache, buffers.rope, buffers.state)
@@ -79,9 +82,9 @@ def talker(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, x: Tensor
 def code_predictor(
     ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, hidden: Tensor
 ) -> None:
-    """Codes 1 to G - 1 of the frame whose code 0 was chosen from hidden [B, D].
+    """Sample codes 1 to G - 1 of the frame whose code 0 was sampled from hidden [B, D].
 
-    Leaves the sum of the rows of all codes but the last in buffers.total.
+    buffers.embedding_sum then holds the sum of the embeddings of all codes but the last.
     """
     w, stack = networks.code_predictor, networks.config.code_predictor
     tables: Sequence[Tensor] = (networks.talker.codec_embedding, *w.codec_embeddings)
@@ -120,7 +123,9 @@ def code_predictor(
 
 
 def sample_frame(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, x: Tensor) -> None:
-    """All codes of a frame from the talker's last rows [B, D], or the end of the utterance."""
+    """Sample all codes of a frame from the talker's last rows [B, D], or the end of the
+    utterance.
+    """
     hidden = ops.rms_norm(x, networks.talker.norm)
     ops.probe("talker.hidden", hidden)
     logits = ops.linear(hidden, networks.talker.codec_head)
@@ -130,13 +135,13 @@ def sample_frame(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, x: 
 
 
 def prefill(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, prompt: Tensor) -> None:
-    """Hear the prompt [B·L, D] and choose the first frame."""
+    """Run the prompt [B·L, D] and sample the first frame."""
     x = talker(ops, networks, buffers, prompt)
     sample_frame(ops, networks, buffers, ops.gather_rows(x, buffers.state))
 
 
 def decode_step(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers) -> None:
-    """Hear the frame before and choose the next."""
+    """Run the talker on the previous frame and sample the next."""
     last = networks.code_predictor.codec_embeddings[-1]
     x = ops.sum_embeddings(buffers.embedding_sum, last, buffers.trailing_text, buffers.state)
     ops.probe("talker.input", x)

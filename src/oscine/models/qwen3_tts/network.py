@@ -1,4 +1,4 @@
-"""How a Qwen3-TTS is made of a checkpoint, on a device."""
+"""Makes a Qwen3-TTS from a checkpoint on a device."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from oscine.text.qwen import QwenTokenizer
 
 
 def runner(weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsRunner:
-    """What runs the network; its memory grows by need. Raises DeviceError."""
+    """A runner of the network, whose buffers grow by need. Raises DeviceError."""
     return Qwen3TtsRunner(weights, backend)
 
 
 def model(
     runner: Qwen3TtsRunner, weights: Qwen3TtsWeights, opened: LoadContext[Qwen3TtsRunner]
 ) -> Qwen3Tts:
-    """The public model. Raises CheckpointError for a tokenizer of another one."""
+    """The public model. Raises CheckpointError if the tokenizer belongs to another model."""
     tokenizer = QwenTokenizer.load(weights.folder)
     if tokenizer.size > weights.config.text_vocab_size:
         raise CheckpointError(
             weights.folder,
-            f"its tokenizer has ids up to {tokenizer.size - 1}, its weights rows for "
-            f"{weights.config.text_vocab_size}",
+            f"its tokenizer has ids up to {tokenizer.size - 1}, its text embedding has "
+            f"{weights.config.text_vocab_size} rows",
             "fetch the whole folder again",
         )
     return Qwen3Tts(runner, tokenizer, opened.given, opened.rebuild, voice_folder())

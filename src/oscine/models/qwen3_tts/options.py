@@ -1,4 +1,4 @@
-"""Options of speech as Qwen3-TTS takes them."""
+"""Options of speech, as Qwen3-TTS supports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ OPTIONS = SupportedOptions(SpeakOptions, QWEN3_TTS)
 def sampling_params(
     options: SpeakOptions, generation: GenerationConfig
 ) -> tuple[SamplingParams, SamplingParams]:
-    """How the talker chooses, and how the predictor does: as asked for, else as the model says."""
+    """Sampling of the talker and of the code predictor: the given options, else the model's
+    values.
+    """
     return _override(options, generation.talker, ""), _override(
         options, generation.subtalker, "subtalker_"
     )
@@ -31,5 +33,5 @@ def _override(options: SpeakOptions, defaults: SamplingParams, prefix: str) -> S
 
 
 def retry_seed(seed: int) -> int:
-    """Another seed that follows from the first: what a second try takes."""
+    """The seed of a retry, which depends on the first seed alone."""
     return (seed * 0x9E3779B1 + 0x85EBCA6B) % NUM_SEEDS

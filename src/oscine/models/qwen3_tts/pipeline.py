@@ -1,4 +1,4 @@
-"""The public model: a text in, speech out, whole or as it comes."""
+"""The public model: text to speech, as one recording or as a stream."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ from oscine.types import Samples
 
 log = logging.getLogger(__name__)
 
-#: Seconds; 5 to 15 are best, and each slows the beginning down.
+#: 5 to 15 s are best. A longer reference delays the first audio.
 SHORT_REFERENCE_S, LONG_REFERENCE_S = 2.0, 30.0
-MAX_REFERENCE_S = 300.0  # the speaker's encoder holds all of it at once
+MAX_REFERENCE_S = 300.0  # the speaker encoder processes it in one pass
 
 
 class Qwen3Tts(Model[Qwen3TtsRunner]):
-    """A loaded model: custom_voice, voice_design or base (`kind`).
+    """A loaded model; `kind` is custom_voice, voice_design or base.
 
-    Calls and streams speak side by side, in whatever threads they are. `folder` is where saved
-    voices are found by name.
+    Calls and streams of any threads run in one batch. `folder` holds saved voices by name.
     """
 
     def __init__(
@@ -63,24 +62,24 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
 
     @property
     def kind(self) -> str:
-        """What the model is for: "custom_voice", "voice_design" or "base"."""
+        """The model's type: "custom_voice", "voice_design" or "base"."""
         return self._config.tts_model_type
 
     @property
     def capabilities(self) -> Capabilities:
-        """All that it can be asked for."""
+        """What the model can be asked for."""
         return Capabilities.from_config(self._config, self.name)
 
     @property
     def voices(self) -> tuple[str, ...]:
-        """What `voice` may be: the model's own voices, or of a base model those that are saved."""
+        """Values of `voice`: the model's own voices, or for a base model the saved ones."""
         if self.kind == "base":
             return tuple(self.folder.names())
         return tuple(self.capabilities.speakers)
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """What `language` may be, by name; "auto" leaves it to the model."""
+        """Values of `language`, by name; with "auto" the model chooses."""
         return ("auto", *self.capabilities.languages)
 
     # -- speaking -----------------------------------------------------------------------------
@@ -97,7 +96,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Speech:
-        """The text as one recording. Arguments: `stream`.
+        """Speak the text as one recording. Arguments: see `stream`.
 
         Raises UsageError, AudioError, CheckpointError (a damaged voice), NonFiniteError,
         DeviceError, Cancelled.
@@ -116,10 +115,10 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Speech:
-        """As speak, in a thread, without blocking the event loop. Calls share the device.
+        """Speak the text in a thread, without blocking the event loop. Calls share the device.
 
-        The text may also be an asynchronous iterator of its parts. `cancel` is called in that
-        thread. A task that is cancelled stops the work where `cancel` would. Raises as speak.
+        The text may also be an asynchronous iterator of parts. `cancel` is called in that thread.
+        Cancelling the task stops the work as `cancel` does. Raises the errors of `speak`.
         """
         parts = AsyncTextIterator(text) if isinstance(text, AsyncIterable) else text
         try:
@@ -142,20 +141,20 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> SpeechStream:
-        """Audio as it comes: a frame of 80 ms, then pieces of 4 frames, later of up to 12.
+        """Yield audio as it is generated: a frame of 80 ms, then 4 frames at a time, later up to
+        12.
 
-        `text`: all of it, or parts of it as somebody writes them, also from an asynchronous
-        iterator: each sentence is spoken once it is whole. A long text is cut at sentences; every
-        piece has the same voice and seed. Marks as `[pause 500ms]` and `[pause 1.5s]` (60 s at
-        most) become exactly so much silence.
-        `voice`: of a custom_voice model one of its own, which must be named, of a base model a
-        saved one, by name or path, or what voice_of gives. `language`: a name or code;
-        "auto": the model finds out. `instruct`: how to speak, or of a voice_design model what voice
-        to make up. `reference`: for base models a recording to sound like (an array as (samples,
-        rate)); with `reference_text`, the words that are said in it, it is gone on from, without
-        them only its voice is cloned.
-        `cancel`: asked between pieces; then Cancelled is raised. `options`: SpeakOptions.
-        Raises as speak.
+        `text`: the whole text, or parts of it as they are written, also from an asynchronous
+        iterator; each sentence is spoken once it is complete. A long text is split at sentences;
+        all pieces have the same voice and seed. Marks such as `[pause 500ms]` and `[pause 1.5s]`
+        (60 s at most) become exactly that much silence. `voice`: for a custom_voice model one of
+        its own, which is required; for a base model a saved voice, by name or path, or a result of
+        voice_of. `language`: a name or code; with "auto" the model chooses. `instruct`: how to
+        speak, or for a voice_design model the description of the voice. `reference`: for a base
+        model, a recording of the voice to clone (an array as (samples, rate)). With
+        `reference_text`, its transcript, speech continues the reference; without, only the speaker
+        embedding is used. `cancel`: called between pieces; if it returns True, Cancelled is raised.
+        `options`: SpeakOptions. Raises the errors of `speak`.
         """
         return self._stream(
             perf_counter(), text, cancel, options, voice=voice, language=language,
@@ -196,7 +195,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
             parts = stream_sentences(map(check_text_part, text))
         else:
-            raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
+            raise UsageError(f"text must be a str or an iterable of str, not {type(text).__name__}")
         conditioning = self._conditioning(checked, parts if isinstance(parts, list) else [], **how)
         talker, predictor = sampling_params(checked, self._config.generation)
         assert checked.seed is not None
@@ -219,9 +218,10 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         reference: SourceLike | None,
         reference_text: str | None,
     ) -> Conditioning:
-        """Who speaks and how, checked; `pieces`: what of the text is known.
+        """Check voice, language and instruction; `pieces`: the pieces of the text that are known.
 
-        Raises UsageError for what does not go with this model, or does not fit into it.
+        Raises UsageError for arguments that do not suit this model or a prompt that does not fit
+        into it.
         """
         request = self.capabilities.check(
             self.folder, options, voice=voice, language=language, instruct=instruct,
@@ -236,7 +236,9 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         if self.kind != "base":
             conditioning.max_frames(self._config, self.tokenizer, pieces)
             if self.kind == "voice_design" and request.instruct is None:
-                log.warning("no voice is described, so any is made up: describe it with instruct")
+                log.warning(
+                    "no voice is described, so the model chooses one: describe it with instruct"
+                )
             return conditioning
         cloned = request.voice
         if cloned is None:
@@ -261,10 +263,11 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         name: str = "",
         silence: float = 0.0,
     ) -> Voice:
-        """What cloning takes from a recording; with the text that is said in it, more of it.
+        """Make a voice of a recording, for `voice` or save_voice.
 
-        Give it as `voice`, or keep it with save_voice. `silence`: seconds put after the recording.
-        Raises UsageError for another kind of model, too short a recording, or an array without its
+        With the transcript `text`, the voice also has the reference's codes, so that speech
+        continues it. `silence`: seconds of silence to append to the recording. Raises UsageError
+        for a model that is not a base model, a recording that is too short, or an array without its
         rate; AudioError.
         """
         self.capabilities.require_cloning()
@@ -283,7 +286,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         conditioning: Conditioning,
         pieces: Sequence[TextPiece],
     ) -> Voice:
-        """The voice of a recording, where there is room for it in prompts of these pieces."""
+        """The voice of a recording, if prompts of these pieces leave room for its codes."""
         codec, width = self._config.codec, self._config.talker.hidden_size
         padding, max_samples = np.zeros(round(silence * codec.sample_rate), np.float32), None
         if text is not None:
@@ -307,11 +310,12 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         return Voice("", vector, codes, text, self._config.tts_model_size)
 
     def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:
-        """Keep a voice under a name, in place of one that had it. Returns its file.
+        """Save a voice under a name, replacing a voice of that name. Returns its file.
 
-        `reference`: what voice_of gives, or what it takes, with `text`. Raises as voice_of.
+        `reference`: a result of voice_of, or a recording as voice_of takes it, with `text`. Raises
+        the errors of voice_of.
         """
-        self.folder.path_to_write(name)  # before the work
+        self.folder.path_to_write(name)  # reports an invalid name before the work
         if isinstance(reference, Voice):
             if text is not None:
                 raise UsageError("a voice has its text already: give it to voice_of")
@@ -320,7 +324,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
 
 
 def check_text_part(part: Any) -> str:
-    """A part of a text. Raises UsageError for anything else."""
+    """A part of a text. Raises UsageError if it is not a str."""
     if not isinstance(part, str):
         raise UsageError(f"parts of a text must be str, not {type(part).__name__}")
     return checked_text(part)
@@ -329,10 +333,11 @@ def check_text_part(part: Any) -> str:
 def load_reference(
     reference: SourceLike, rate: int, min_samples: int, max_samples: int | None = None
 ) -> Samples:
-    """A recording as mono samples [n] at `rate`, n from `least` to `most`, for cloning.
+    """Read a recording for cloning: mono float32 samples [n] at `rate`, n from `min_samples` to
+    `max_samples`.
 
-    What cannot make a good voice is told. Raises UsageError for an array without its rate, NaN,
-    infinity, too little or too much of it; AudioError.
+    Warns about recordings that give a poor voice. Raises UsageError for an array without its rate,
+    NaN or infinity, or a recording that is too short or too long; AudioError.
     """
     if isinstance(reference, np.ndarray):
         raise UsageError("a reference that is an array needs its rate: give (samples, rate)")
@@ -345,7 +350,7 @@ def load_reference(
     if len(samples) < min_samples:
         raise UsageError(
             f"{source.name}: {seconds:.3f} s are too short for a reference; "
-            f"{min_samples / rate:.3f} s are the least, 5 to 15 s are best"
+            f"it needs at least {min_samples / rate:.3f} s, 5 to 15 s are best"
         )
     if max_samples is not None and len(samples) > max_samples:
         raise UsageError(
@@ -355,14 +360,14 @@ def load_reference(
     if seconds > LONG_REFERENCE_S:
         log.warning("%s: a reference of %.0f s is long; 5 to 15 s are best", source.name, seconds)
     if available() and not detect_speech(source, vad=VadOptions()).spans:
-        log.warning("%s: no speech is heard in it, so the voice will be nobody's", source.name)
+        log.warning("%s: no speech is detected in it, so the voice will be arbitrary", source.name)
     elif seconds < SHORT_REFERENCE_S:
         log.warning("%s: a reference of %.1f s is short; 5 to 15 s are best", source.name, seconds)
     return samples
 
 
 def _read_reference(source: Source, rate: int) -> Samples:
-    """All of a recording. Raises UsageError for one of more than MOST_REFERENCE, read so far."""
+    """Read a whole recording. Raises UsageError as soon as it is longer than MAX_REFERENCE_S."""
     blocks = [np.zeros(0, np.float32)]
     seconds = 0.0
     for block in source.blocks(rate):

@@ -1,8 +1,8 @@
-"""Prompts: the rows that the talker hears before it speaks, and the text that it hears meanwhile.
+"""Prompts: the embeddings that the talker is prefilled with, and the text that it gets meanwhile.
 
-Each position is a sum of a text side, a projected row of the text embedding, and a codec side, a
-row of the talker's own embedding. Source: generate() of qwen_tts/core/models/
-modeling_qwen3_tts.py; the layouts are in MODELS/qwen3_tts.md.
+Each position is the sum of a text side, a projected text embedding, and a codec side, an embedding
+of the talker's own vocabulary. Source: generate() of qwen_tts/core/models/modeling_qwen3_tts.py;
+MODELS/qwen3_tts.md has the layouts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from oscine.models.qwen3_tts.config import Qwen3TtsConfig, TtsModelType
 
 Rows = NDArray[np.float32]
 
-SIZE_WITHOUT_INSTRUCT = "0b6"  # the size whose custom voices upstream gives no instruction
+SIZE_WITHOUT_INSTRUCT = "0b6"  # upstream ignores instructions for this size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """rows [L, D] float32 before the first frame; text [n, D]: one is added to each frame heard.
+    """embeddings [L, D] float32 for the prefill; trailing_text [n, D]: a row is added to each
+    frame.
 
-    The last row of text, the padding, stands for all that follow.
+    After the last row of trailing_text, the padding, that row is used for all further frames.
     """
 
     embeddings: Rows
@@ -35,9 +36,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptDraft:
-    """A prompt whose rows are yet to be looked up: `length` rows, `texts` rows of text.
+    """A prompt before its embeddings are looked up.
 
-    ids: of the text rows that it is made of. build: makes the prompt of the embeddings.
+    length: rows of the prompt. trailing_text_rows: rows of trailing text. text_ids: the text ids
+    that it needs, in order. build: makes the prompt from the embeddings.
     """
 
     length: int
@@ -48,8 +50,11 @@ class PromptDraft:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """Whom to sound like: speaker [D], and to go on from what was said: codes [R, G] and the words
-    of them. Without codes or text the speaker's vector alone."""
+    """The voice to clone: speaker_embedding [D], and for in-context cloning codes [R, G] with their
+    text.
+
+    Without codes only the speaker embedding is used.
+    """
 
     speaker_embedding: Rows
     codes: NDArray[np.uint32] | None = None
@@ -57,31 +62,33 @@ class Reference:
 
 
 class Embeddings(Protocol):
-    """Rows of the talker's width: what a runner gives."""
+    """Embedding lookups of the talker's width, which a runner provides."""
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
-        """Projected rows of the text embedding: [n, D]."""
+        """Projected text embeddings: [n, D]."""
         ...
 
     def embed_code(self, code: int) -> Rows:
-        """The talker's row of an id of its vocabulary: [D]."""
+        """The talker's embedding of an id of its vocabulary: [D]."""
         ...
 
     def embed_reference(self, codes: NDArray[np.uint32]) -> Rows:
-        """The sum of a frame's rows: [R, G] -> [R, D]."""
+        """The sum of the embeddings of each frame's codes: [R, G] -> [R, D]."""
         ...
 
 
 class Tokenizer(Protocol):
-    """Text to ids of the text vocabulary; names of special ids are text like any other."""
+    """Encodes text to ids of the text vocabulary; names of special tokens are encoded as plain
+    text.
+    """
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, none of them special."""
+        """Ids of a text, without special ids."""
         ...
 
 
 class PromptBuilder:
-    """Makes the prompts of one model. Every method raises UsageError for what it cannot say."""
+    """Builds the prompts of one model. Every method raises UsageError for unsupported input."""
 
     def __init__(
         self, config: Qwen3TtsConfig, tokenizer: Tokenizer, embeddings: Embeddings
@@ -99,10 +106,10 @@ class PromptBuilder:
         *,
         streamed_text: bool = False,
     ) -> Prompt:
-        """A voice that the model has by name.
+        """Prompt for one of the model's own voices.
 
-        streamed: the layout in which text is heard while speaking. instruct: how to say it; a 0.6B
-        model is not told, as upstream.
+        streamed_text: the layout in which text is fed while generating. instruct: how to speak;
+        ignored by a 0.6B model, as upstream does.
         """
         self.check_model_type("custom_voice", "a voice by name")
         name = self.speaker_key(voice)
@@ -121,7 +128,9 @@ class PromptBuilder:
         *,
         streamed_text: bool = False,
     ) -> Prompt:
-        """A voice as `instruct` describes it; streamed as in custom_voice."""
+        """Prompt for a voice that `instruct` describes; streamed_text: text is fed while
+        generating.
+        """
         self.check_model_type("voice_design", "a described voice")
         language_id = self.language_id(language)
         return self.build(
@@ -136,7 +145,9 @@ class PromptBuilder:
         *,
         streamed_text: bool = True,
     ) -> Prompt:
-        """The voice of a reference: in context where it has codes and text, else by its vector."""
+        """Prompt for the voice of a reference: in context if it has codes and text, else by its
+        embedding.
+        """
         self.check_model_type("base", "a cloned voice")
         width = self.config.talker.hidden_size
         if reference.speaker_embedding.shape != (width,):
@@ -155,8 +166,8 @@ class PromptBuilder:
             )
         if reference.text is None or not reference.text.strip():
             raise UsageError(
-                "a reference in context needs the text that is said in it; "
-                "without it use the voice alone"
+                "a reference with codes needs the text that it says; "
+                "without it use the speaker embedding alone"
             )
         self.check_reference_codes(reference.codes)
         all_text_ids = [*self.text_ids(reference.text), *text_ids]
@@ -181,8 +192,10 @@ class PromptBuilder:
         streamed_text: bool,
         codes: NDArray[np.uint32] | None = None,
     ) -> Prompt:
-        """Instruction, role, control rows and the body; body: ids of the text, after those of the
-        reference's where there are codes."""
+        """Instruction, role, codec prefill and text.
+
+        text_ids: ids of the text, after those of the reference's text if there are codes.
+        """
         config, row = self.config, self.embeddings.embed_code
         instruct_ids = self.instruct_ids(instruct)
         special_ids = [config.text_ids.pad, config.text_ids.bos, config.text_ids.eos]
@@ -217,13 +230,13 @@ class PromptBuilder:
         return Prompt(np.concatenate([*head, rows]), np.concatenate([trailing_text, pad[None]]))
 
     def align_reference(self, text: Rows, reference_frames: Rows, pad: Rows) -> tuple[Rows, Rows]:
-        """Text and reference at once: as many rows as the latter has; what text is left."""
+        """Add text and reference frames row by row; returns the sums and the remaining text."""
         padding = np.broadcast_to(pad, (max(0, len(reference_frames) - len(text)), len(pad)))
         whole = np.concatenate([text, padding])
         return whole[: len(reference_frames)] + reference_frames, text[len(reference_frames) :]
 
     def codec_prefill_ids(self, language: int | None) -> list[int]:
-        """Ids of the codec side that say which language to think in."""
+        """Codec ids that select the language to think in."""
         ids = self.config.codec_ids
         if language is None:
             return [ids.nothink, ids.think_bos, ids.think_eos]
@@ -232,14 +245,13 @@ class PromptBuilder:
     # -- ids ----------------------------------------------------------------------------------
 
     def text_ids(self, text: str) -> list[int]:
-        """Ids of the text to speak, without whitespace around it: a newline before it would melt
-        with that of the role."""
+        """Ids of a text, stripped: a newline at its start would merge with the role's newline."""
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to speak")
         return self.tokenizer.encode(text.strip())
 
     def role_ids(self) -> list[int]:
-        """Ids of the three rows that say who speaks."""
+        """Ids of the three rows that start the assistant's turn."""
         return [
             self.config.text_ids.im_start,
             self.config.text_ids.assistant,
@@ -247,7 +259,7 @@ class PromptBuilder:
         ]
 
     def instruct_ids(self, instruct: str | None) -> list[int]:
-        """Ids of an instruction, none for an empty one."""
+        """Ids of an instruction's turn; empty for an empty instruction."""
         if instruct is None or not instruct.strip():
             return []
         ids = self.config.text_ids
@@ -257,14 +269,14 @@ class PromptBuilder:
     # -- names --------------------------------------------------------------------------------
 
     def check_model_type(self, tts_model_type: TtsModelType, call: str) -> None:
-        """Refuse a call that this model is not made for."""
+        """Raise UsageError if the model is of another type."""
         if self.config.tts_model_type != tts_model_type:
             raise UsageError(
                 f"{call} needs a {tts_model_type} model; this one is {self.config.tts_model_type}"
             )
 
     def speaker_key(self, voice: str | None) -> str:
-        """The key of a voice's name."""
+        """The key of a voice's name in spk_id."""
         name = (voice or "").strip().lower()
         if name not in self.config.spk_id:
             problem = f"there is no voice {voice!r}" if name else "a voice is needed"
@@ -272,11 +284,11 @@ class PromptBuilder:
         return name
 
     def languages(self) -> tuple[str, ...]:
-        """What can be asked for; "auto" leaves the language to the model."""
+        """Languages that can be requested; with "auto" the model chooses."""
         return ("auto", *self.config.supported_languages)
 
     def language_id(self, language: str | None, speaker: str | None = None) -> int | None:
-        """The id of a language; of the speaker's dialect, where Chinese or nothing is asked for."""
+        """The id of a language, or of the speaker's dialect if Chinese or auto is requested."""
         name = (language or "auto").strip().lower()
         if name not in self.languages():
             raise UsageError(
@@ -288,7 +300,7 @@ class PromptBuilder:
         return None if name == "auto" else self.config.codec_language_id[name]
 
     def check_reference_codes(self, codes: NDArray[np.uint32]) -> None:
-        """Refuse reference codes that are none."""
+        """Raise UsageError for reference codes of another shape, dtype or range."""
         groups, most = self.config.num_code_groups, self.config.codec.codebook_size
         if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
             raise UsageError(f"codes must be [1.., {groups}], not {list(codes.shape)}")

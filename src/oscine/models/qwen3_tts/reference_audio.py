@@ -1,4 +1,4 @@
-"""A recording that a voice is to be taken from, checked before anything hears it."""
+"""Checks the samples of a reference recording before they are encoded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from oscine.types import Audio, Samples
 
 
 def check_reference_audio(samples: NDArray[Any] | Audio, rate: int, min_samples: int) -> Samples:
-    """Mono samples at `rate` hertz as float32 [n], n at least `least`.
+    """Mono samples at `rate` hertz as float32 [n], n at least `min_samples`.
 
-    A plain array is taken to have that rate. Raises UsageError for another rate or shape, whole
-    numbers, or too few samples; NonFiniteError for NaN or infinity.
+    A plain array is assumed to have that rate. Raises UsageError for another rate or shape,
+    integers or too few samples; NonFiniteError for NaN or infinity.
     """
     if isinstance(samples, Audio):
         if samples.rate != rate:

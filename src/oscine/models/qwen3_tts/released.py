@@ -1,6 +1,6 @@
-"""Qwen's models that speak and are known by name, each with its codec, and what they can do.
+"""Released Qwen3-TTS models that are known by name, and what they support.
 
-The sizes are those of the tensors.
+Megabytes include the codec.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Literal
 
 from oscine.family import Release
 
-#: What their configurations state, and the codec's, a model of its own in a folder below.
+#: model_type of their configuration, and of the codec's, which is in a folder of its own.
 MODEL_TYPE, CODEC_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
 CODEC_FOLDER = "speech_tokenizer"
 
-#: What all of them speak.
+#: Languages of all released models.
 LANGUAGES = (
     *("chinese", "english", "french", "german", "italian"),
     *("japanese", "korean", "portuguese", "russian", "spanish"),
@@ -27,7 +27,7 @@ MODELS: dict[str, Release] = {
     "qwen3-tts-1.7b-custom-voice": Release("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", 4516, _COUNT),
     "qwen3-tts-1.7b-voice-design": Release("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", 4516, _COUNT),
 }
-#: What each is for, and the size its configuration states, which a saved voice must have too.
+#: tts_model_type and tts_model_size of each; a saved voice must be of the same size.
 TTS_MODELS: dict[str, tuple[Literal["base", "custom_voice", "voice_design"], str]] = {
     "qwen3-tts-0.6b-base": ("base", "0b6"),
     "qwen3-tts-0.6b-custom-voice": ("custom_voice", "0b6"),
@@ -35,13 +35,13 @@ TTS_MODELS: dict[str, tuple[Literal["base", "custom_voice", "voice_design"], str
     "qwen3-tts-1.7b-custom-voice": ("custom_voice", "1b7"),
     "qwen3-tts-1.7b-voice-design": ("voice_design", "1b7"),
 }
-#: Whose voices the custom voice models have, and the dialect of those who speak one.
+#: The voices of the custom voice models, each with its dialect or None.
 SPEAKERS: dict[str, str | None] = {
     **{"aiden": None, "dylan": "beijing_dialect", "eric": "sichuan_dialect", "ono_anna": None},
     **{"ryan": None, "serena": None, "sohee": None, "uncle_fu": None, "vivian": None},
 }
 
-#: What speaks where no model is named: the smallest that has voices of its own.
+#: The default model: the smallest that has voices of its own.
 DEFAULT = "qwen3-tts-0.6b-custom-voice"
-#: And what takes the voice of a recording: speakers of their own cannot be lent another voice.
+#: The default model for cloning; custom voice models cannot clone.
 DEFAULT_CLONER = "qwen3-tts-0.6b-base"

@@ -1,4 +1,4 @@
-"""A Qwen3-TTS on a device: its networks, uploaded once, and memory for the voices that run."""
+"""A Qwen3-TTS on a device: its networks, uploaded once, and buffers for the voices that run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 
 
 class Qwen3TtsRunner:
-    """As engine.runner.Runner. Raises DeviceError if the backend cannot hold or compute a model of
-    these sizes.
+    """Runs the network for the engine: see engine.runner.Runner.
+
+    Raises DeviceError if the backend cannot hold or compute a model of these sizes.
     """
 
-    encode_batch = 1  # there is no encoder
+    encode_batch = 1  # it has no encoder
 
     def __init__(self, weights: Qwen3TtsWeights, backend: ops.Backend) -> None:
         self.config, self.backend, self.weights = weights.config, backend, weights
@@ -47,7 +48,9 @@ class Qwen3TtsRunner:
         self.record_plans()
 
     def record_plans(self) -> None:
-        """Record what the first voice needs, while loading can still choose another backend."""
+        """Record the first voice's plans while loading, when another backend can still be
+        chosen.
+        """
         self.talker.step(1)
         self.talker.prompt_plan(1, self.talker.padded_prompt_length(INITIAL_PROMPT_ROWS))
         self.tables.embed_text([self.config.text_ids.pad] * INITIAL_PROMPT_ROWS)
@@ -56,19 +59,21 @@ class Qwen3TtsRunner:
     # -- parts --------------------------------------------------------------------------------
 
     @cached_property
-    def utterance_lane(self) -> UtteranceExecutor:
-        """The executor of all utterances."""
+    def utterance_executor(self) -> UtteranceExecutor:
+        """The batch executor of all utterances."""
         voicing = CodecBatcher(self.codec, self.config.codec, self.device)
         return UtteranceExecutor(self.talker, self.tables, voicing, self.clock)
 
     @cached_property
     def codec_encoder(self) -> CodecEncoder:
-        """A reference to codes."""
+        """Encodes a reference to codes."""
         return CodecEncoder(self.weights.encoder, self.config.codec, self.backend)
 
     @cached_property
     def speaker_encoder(self) -> SpeakerEncoder:
-        """A reference to a speaker's vector. Raises UsageError if the model has none."""
+        """Encodes a reference to a speaker embedding. Raises UsageError if the model has no
+        encoder.
+        """
         if self.weights.speaker is None or self.config.speaker_encoder is None:
             raise UsageError(
                 f"a {self.config.tts_model_type} model cannot clone voices; use a base model"
@@ -76,11 +81,11 @@ class Qwen3TtsRunner:
         return SpeakerEncoder(self.weights.speaker, self.config.speaker_encoder, self.backend)
 
     def codec_stream(self) -> CodecStream:
-        """A voice of the codec by itself, for codes from elsewhere."""
+        """A voice of the codec on its own, to decode codes from elsewhere."""
         return CodecStream(self.codec)
 
     def project_codes(self, project: ops.Linear | None) -> tuple[ops.Tensor, ...] | None:
-        """The predictor's inputs for every code it may read, so that no frame projects them."""
+        """The code predictor's inputs for every code, projected once instead of in every frame."""
         if project is None:
             return None
         backend, width = self.backend, self.config.code_predictor.hidden_size
@@ -98,7 +103,7 @@ class Qwen3TtsRunner:
         return tuple(found)
 
     def run_linear(self, project: ops.Linear, x: ops.Tensor, y: ops.Tensor) -> ops.Tensor:
-        """y, filled with what the layer makes of x."""
+        """Write the result of the layer for x to y; returns y."""
         backend = self.backend
         backend.record(lambda: backend.store(backend.linear(x, project), y), name="project").run()
         return y
@@ -107,42 +112,42 @@ class Qwen3TtsRunner:
 
     def make_batch_invariant(self) -> None:
         """One kernel for caches of any length, and a voice alone in each call of the codec."""
-        self.backend.batch_invariant = self.utterance_lane.codec.one_voice_per_chunk = True
+        self.backend.batch_invariant = self.utterance_executor.codec.one_voice_per_chunk = True
         self.talker.plans.clear()
 
     def check(self, sequence: EngineSequence[Any]) -> None:
-        """Raise UsageError for an utterance that the model cannot hold."""
+        """Raise UsageError for an utterance that does not fit into the model."""
         assert isinstance(sequence, Utterance)
         check_request(sequence.request, self.config)
 
     def executor(self, key: Any) -> UtteranceExecutor:
         """The only one there is."""
-        return self.utterance_lane
+        return self.utterance_executor
 
     def reserve(self, slots: int, places: int, sequence: EngineSequence[Any]) -> None:
-        """Have room for that many utterances, each as long as this one.
+        """Reserve buffers for that many utterances, each as long as this one.
 
-        What running ones hold is kept. Raises DeviceMemoryError.
+        Running utterances are kept. Raises DeviceMemoryError.
         """
         assert isinstance(sequence, Utterance)
         request = sequence.request
         prompt = self.backend.bucket_rows(request.prompt_length)  # is not cut where memory is short
         self.talker.reserve(slots, max(request.positions, prompt), request.trailing_text_rows)
-        self.utterance_lane.codec.reserve(slots)
+        self.utterance_executor.codec.reserve(slots)
 
     def release(self, slots: int, places: int) -> None:
-        """Give back the memory beyond that of `slots` short utterances; none is running."""
+        """Free the memory beyond that of `slots` short utterances; none may be running."""
         self.talker.release(slots)
-        self.utterance_lane.codec.release()
+        self.utterance_executor.codec.release()
 
     def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
-        """Utterances have no input that is encoded."""
+        """Not supported: utterances have no encoder input."""
         raise NotImplementedError
 
     def trace(self) -> dict[str, tuple[int, float]]:
-        """What the backend measured of itself: ops.Backend.trace."""
+        """Passes and milliseconds by stage, as the backend measured them: ops.Backend.trace."""
         return self.backend.trace()
 
     def clock(self, stage: str, milliseconds: float) -> None:
-        """Add to the stage's milliseconds."""
+        """Add to a stage's milliseconds."""
         add_time(self.timings, stage, milliseconds)

@@ -1,13 +1,13 @@
-"""A text as pieces that are spoken one after another: whole sentences, as many as go together well.
+"""Splits a text into pieces that are spoken one after another, at sentences where possible.
 
-A model that is given minutes of text at once drifts off into gibberish; of a sentence or two it
-does not. Sentences end where the ten languages end them. Where that is in doubt (after an
-abbreviation or a number, before a small letter) none ends, as a piece that is too long can still be
-cut: at a clause, else between words, else between characters as a reader sees them. At the end of a
-line there is no doubt but after an abbreviation: who types at a terminal is answered at once.
+Given minutes of text at once, a model drifts off into gibberish; given a sentence or two it does
+not. Sentences end by the rules of the ten languages. In case of doubt (after an abbreviation or a
+number, before a lower-case letter) a sentence continues, since a piece that is too long can still
+be cut: at a clause, else between words, else between grapheme clusters. A line's end is an end
+unless it follows an abbreviation, so that a user at a terminal is answered at once.
 
-The text may come bit by bit. What is whole is known as soon as what follows shows it, and how the
-text was cut up on its way never changes the sentences.
+The text may arrive in parts. A sentence is complete as soon as the next characters show it, and how
+the text is split into parts never changes the sentences.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from functools import lru_cache
 
 from oscine.text.pauses import Pause, split_pauses
 
-#: Of a piece, in letters (see `letters`): some 13 s of speech. Only what is longer than MOST is
-#: cut, at LIMIT or before, so that no crumb is left over.
+#: Length of a piece, by `count_letters`: 200 letters are about 13 s of speech. A sentence is cut if
+#: it is longer than MAX_LETTERS, at TARGET_LETTERS or before, so that no tiny remainder is left.
 TARGET_LETTERS, MAX_LETTERS = 200.0, 260.0
-SENTENCE_PAUSE_S, CLAUSE_PAUSE_S, PARAGRAPH_PAUSE_S = (
-    0.2,
-    0.0,
-    0.5,
-)  # seconds of quiet that are due after one
+#: Silence after each.
+SENTENCE_PAUSE_S, CLAUSE_PAUSE_S, PARAGRAPH_PAUSE_S = 0.2, 0.0, 0.5
 NOT_AN_END = -1.0
-_LOOKAHEAD = 3  # characters behind a place that tell whether marks go on there
+_LOOKAHEAD = 3  # characters after an index that show whether marks continue
 
 _CLOSERS = "\"'”’«»‹›)\\]}」』）】》〉］｝〕〗"
 #: A German quotation ends as a Chinese one begins, a French one after a space.
@@ -46,13 +43,13 @@ _LIST_ITEM = re.compile(r"[^\S\n]*(?:[-*•–—]\s|\d{1,3}[.)]\s)")  # of a li
 _PARTIAL_LIST_ITEM = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]?)?")
 _QUOTE_CONTINUATIONS = frozenset(
     "とってなのだ，、,;；"
-)  # after a Japanese or Chinese quotation: he said
+)  # after a Japanese or Chinese quotation: "he said"
 _CUT_PATTERNS = (
     re.compile(rf"[;:…][{_CLOSERS}]*(?=\s)|\s(?=[–—-]\s)|[；：]|[.!?][{_CLOSERS}]*(?=\s)|—|\n"),
     re.compile(rf",[{_CLOSERS}]*(?=\s)|[，、﹐､]"),
     re.compile(r"\s"),
 )
-#: What a full stop follows without ending a sentence, though a capital or a number comes next.
+#: Words whose full stop does not end a sentence, even before a capital or a number.
 _ABBREVIATIONS = frozenset(
     """
     mr mrs ms mx dr prof st mt sr jr rev hon gen col sgt capt lt cpl maj adm gov sen rep pres no nos
@@ -68,9 +65,11 @@ _ABBREVIATIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """What is spoken in one go. `pause`: seconds of quiet due between it and what was before;
-    `before`: the white space that the text has ahead of it. `silence`: of a piece without text,
-    the seconds that a mark of a pause asks for."""
+    """A piece of text that is spoken as one utterance, or a pause.
+
+    `pause_s`: seconds of silence due before it; `whitespace`: the white space before it in the
+    text. `silence_s`: for a piece without text, the length of a pause mark in seconds.
+    """
 
     text: str
     pause_s: float
@@ -78,7 +77,7 @@ class TextPiece:
     silence_s: float = 0.0
 
     def joined(self, other: TextPiece) -> TextPiece:
-        """Both, one after the other."""
+        """This piece and the next as one."""
         return TextPiece(self.text + other.whitespace + other.text, self.pause_s, self.whitespace)
 
 
@@ -93,16 +92,17 @@ def _letter_weight(character: str) -> float:
 
 
 def count_letters(text: str) -> float:
-    """How long it takes to say, in Latin letters: a digit 4; of Chinese, Japanese, Korean 2.5."""
+    """The length of speech in Latin letters: a digit counts 4, a Chinese, Japanese or Korean letter
+    2.5.
+    """
     return sum(map(_letter_weight, text))
 
 
 def split_sentences(text: str) -> list[TextPiece]:
-    """The whole text in pieces; side by side they are the text but for white space at its end and
-    marks of pauses, which are pieces without text.
+    """Split a whole text into pieces; sentences of a paragraph are joined up to TARGET_LETTERS.
 
-    Sentences of a paragraph go together as far as LIMIT goes. Raises UsageError for too long a
-    pause.
+    Joined they equal the text but for white space at its end and pause marks, which become pieces
+    without text. Raises UsageError for a pause that is too long.
     """
     packed: list[TextPiece] = []
     size = 0.0
@@ -117,13 +117,13 @@ def split_sentences(text: str) -> list[TextPiece]:
 
 
 def stream_sentences(parts: Iterable[str]) -> Iterator[TextPiece]:
-    """Every sentence as soon as it is whole, of a text that comes in parts.
+    """Yield each sentence of a text that arrives in parts as soon as it is complete.
 
-    A sentence longer than MOST comes in several pieces, the first before all of it is there. The
-    mark of a pause ends a sentence.
+    A sentence longer than MAX_LETTERS is split into several pieces, the first before all of it has
+    arrived. A pause mark ends a sentence.
     """
     held, pause = "", 0.0
-    blanks: list[str] = []  # white space ahead of a sentence, which is not looked at time and again
+    blanks: list[str] = []  # white space before a sentence, kept apart so that it is scanned once
     for part in split_pauses(parts):
         if isinstance(part, Pause):
             yield from _complete_pieces("".join([*blanks, held]), pause, final=True)
@@ -145,10 +145,10 @@ def stream_sentences(parts: Iterable[str]) -> Iterator[TextPiece]:
 def _complete_pieces(
     text: str, pause: float, final: bool
 ) -> Generator[TextPiece, None, tuple[str, float]]:
-    """The pieces that are whole; returns what is left over for more of the text to come.
+    """Yield the complete pieces; returns the remaining text.
 
-    `pause`: what is due before the first; returned is that before what is left over. What is
-    decided here hangs only on text that is there, never on how much more there is.
+    `pause`: the silence due before the first piece; the value due before the remaining text is
+    returned. Decisions depend on the text that is there only, never on how much more follows.
     """
     done = 0
     while (start := _skip_space(text, done)) < len(text):
@@ -170,7 +170,9 @@ def _skip_space(text: str, start: int) -> int:
 
 
 def _index_after_letters(text: str, start: int, max_letters: float) -> int:
-    """Where the text from `start` on gets longer than so many letters; past its end if nowhere."""
+    """The index at which the text from `start` exceeds that many letters; beyond its end if it
+    never does.
+    """
     size = 0.0
     for index in range(start, len(text)):
         size += _letter_weight(text[index])
@@ -183,13 +185,13 @@ def _index_after_letters(text: str, start: int, max_letters: float) -> int:
 
 
 def _sentence_end(text: str, start: int, limit: int, final: bool) -> tuple[int | None, float]:
-    """Where the sentence ends and what quiet is due then; None: more text is needed to know.
+    """Where the sentence ends and the pause due after it; None: more text is needed.
 
-    A number beyond `over`: not before there.
+    An index above `limit`: the sentence does not end before there.
     """
     position = start
     while (found := _END_MARKS.search(text, position, limit)) is not None:
-        # All of it, which may go on beyond `over`; how far it does says nothing more.
+        # All of the marks, which may continue beyond `limit`; how far does not matter.
         mark = _END_MARKS.match(text, found.start(), limit + _LOOKAHEAD)
         assert mark is not None
         if mark.end() > limit:
@@ -208,7 +210,9 @@ def _sentence_end(text: str, start: int, limit: int, final: bool) -> tuple[int |
 
 
 def _pause_after_line(text: str, line: re.Match[str], final: bool) -> float | None:
-    """A blank line ends a sentence, and so does an entry of a list; a single new line does not."""
+    """The pause after a line's end: a blank line or a list item ends a sentence, a single newline
+    does not.
+    """
     if _REST_OF_BLANK_LINE.match(text, line.end()) or _LIST_ITEM.match(text, line.end()):
         return SENTENCE_PAUSE_S
     if not final and _PARTIAL_LIST_ITEM.fullmatch(text, line.end()):
@@ -217,7 +221,7 @@ def _pause_after_line(text: str, line: re.Match[str], final: bool) -> float | No
 
 
 def _pause_after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> float | None:
-    """Whether a sentence ends after a full stop or the like, and what quiet is due then."""
+    """The pause after a full stop or the like, or NOT_AN_END; None: more text is needed."""
     end = mark.end()
     following = _skip_space(text, end)
     gap = text[end:following]
@@ -246,7 +250,9 @@ def _pause_after_marks(text: str, start: int, mark: re.Match[str], final: bool) 
 
 
 def _is_abbreviated(sentence: str) -> bool:
-    """Whether the last word before a full stop is one that mostly goes on: Dr., z.B., J., 3."""
+    """Whether the last word before a full stop is usually an abbreviation or a number: Dr., z.B.,
+    J., 3.
+    """
     found = _LAST_WORD.search(sentence)
     if found is None:
         return False
@@ -262,7 +268,7 @@ def _is_abbreviated(sentence: str) -> bool:
 
 
 def _cut_position(text: str, start: int) -> int:
-    """Where to cut what is longer than MOST: the last good place before LIMIT."""
+    """Where to cut a text longer than MAX_LETTERS: the last good position before TARGET_LETTERS."""
     latest = _index_after_letters(text, start, TARGET_LETTERS)
     earliest = _index_after_letters(text, start, TARGET_LETTERS / 3)
     for places in _CUT_PATTERNS:
@@ -287,16 +293,16 @@ def _is_within_word(text: str, index: int, start: int) -> bool:
 
 
 def _is_within_character(text: str, index: int, start: int) -> bool:
-    """Whether a cut here would part what a reader sees as one character.
+    """Whether a cut here would split a grapheme cluster.
 
-    `start` is between two characters, and at most some hundred before `index`.
-    Unicode's rules for grapheme clusters (annex 29), but for scripts that no model here speaks.
+    `start` is a boundary, at most a few hundred characters before `index`. Source: Unicode annex
+    29, without the rules for scripts that no model here supports.
     """
     before, after = text[index - 1], text[index]
     if unicodedata.category(after)[0] == "M" or after in "\u200c\u200d" or before == "\u200d":
         return True
     if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
-        return True  # the colour of a skin, the letters of a flag
+        return True  # skin tones and the tags of flags
     if before + after == "\r\n" or (
         "\uac00" <= before <= "\ud7a3" and "\u1160" <= after <= "\u11ff"
     ):
@@ -308,7 +314,7 @@ def _is_within_character(text: str, index: int, start: int) -> bool:
     ahead = index
     while ahead > start and _is_regional_indicator(text[ahead - 1]):
         ahead -= 1
-    return (index - ahead) % 2 == 1  # two letters are a flag
+    return (index - ahead) % 2 == 1  # two regional indicators are a flag
 
 
 def _is_regional_indicator(character: str) -> bool:

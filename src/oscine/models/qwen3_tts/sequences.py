@@ -1,4 +1,4 @@
-"""TalkerState: what the engine is asked for, how the device is told, and what comes back."""
+"""Utterances: requests to the engine, their state on the device, and their results."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from oscine.errors import DeviceError, UsageError
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SamplingParams
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft
 
-SPECIAL_IDS = 1024  # ids at the end of the talker's vocabulary that are never codes, the end apart
+SPECIAL_IDS = (
+    1024  # ids at the end of the talker's vocabulary; only the end of sequence is ever sampled
+)
 
-#: Why an utterance ended, by what stopped it on the device.
+#: Why an utterance ended, by the stop reason on the device.
 FINISH_REASONS = {ops.STOP_END: "end", ops.STOP_LENGTH: "length"}
 
-#: Seconds of audio that a reader may leave untaken before its utterance gives up its slot, and down
-#: to which it must have taken them before the utterance runs again.
+#: Seconds of unread audio above which an utterance is preempted, and below which it is resumed.
 MAX_BUFFERED_S, MIN_BUFFERED_S = 30.0, 5.0
 
 Codes = NDArray[np.uint32]
@@ -30,10 +31,11 @@ Codes = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class UtteranceRequest:
-    """Everything that one utterance depends on; nothing is read from elsewhere.
+    """Everything that an utterance depends on.
 
-    seed: any integer, of which 32 bits count. max_frames: most frames of G codes, at least 1;
-    upstream's max_new_tokens less one, as it never sounds the last token of a spent budget.
+    seed: any integer, of which the low 32 bits are used. max_frames: the most frames of G codes, at
+    least 1; upstream's max_new_tokens less one, since upstream drops the last token when the limit
+    is reached.
     """
 
     prompt: Prompt | PromptDraft
@@ -41,7 +43,7 @@ class UtteranceRequest:
     code_predictor: SamplingParams
     seed: int
     max_frames: int
-    min_frames: int = 2  # before which the end may not come; upstream's min_new_tokens
+    min_frames: int = 2  # the end is not sampled before; upstream's min_new_tokens
 
     @property
     def prompt_length(self) -> int:
@@ -54,7 +56,7 @@ class UtteranceRequest:
 
     @property
     def trailing_text_rows(self) -> int:
-        """Rows of text that the talker reads while it speaks."""
+        """Rows of text that are added to generated frames."""
         return (
             self.prompt.trailing_text_rows
             if isinstance(self.prompt, PromptDraft)
@@ -63,7 +65,7 @@ class UtteranceRequest:
 
     @property
     def positions(self) -> int:
-        """Places in the cache that it may take."""
+        """Positions of the KV cache that it may use."""
         return self.prompt_length + self.max_frames
 
 
@@ -71,7 +73,7 @@ class UtteranceRequest:
 class UtteranceResult:
     """How an utterance ended, and after how many frames.
 
-    reason: "end", "length" (its limit), "silence" or "repetition" (a guard stopped it).
+    reason: "end", "length" (its limit), "silence" or "repetition" (stopped by a guard).
     """
 
     reason: str
@@ -79,14 +81,15 @@ class UtteranceResult:
 
 
 class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
-    """One attempt at one piece of text: samples [n] float32 as they come, or codes [n, G] uint32.
+    """One generation of one piece of text: float32 samples [n] as they are decoded, or codes [n, G]
+    uint32.
 
     Args:
-        request: What is said, and how.
-        reference: Codes [R, G] that condition the codec before it begins.
-        guarded: Whether silence, a loop of frames and a reference that leaks are looked for.
-        sounds: Whether its pieces are samples, not codes.
-        whole: Whether all of it is wanted and nothing before: it is never paused for its reader.
+        request: What to generate.
+        reference: Codes [R, G] that the codec decodes first, without output.
+        guard: Whether to detect silence, repetition loops and a leaking reference.
+        returns_audio: Whether pieces are samples rather than codes.
+        unpaced: Whether only the complete result is wanted: it is never preempted for its reader.
     """
 
     def __init__(
@@ -101,26 +104,28 @@ class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
         super().__init__(batch_key="speak")
         self.request, self.reference, self.guard = request, reference, guard
         self.returns_audio, self.unpaced = returns_audio, unpaced
-        self.first_piece: float | None = None  # of perf_counter: when it was made
-        self.preempted = False  # it has given up its slot, as its reader is slow
+        self.first_piece: float | None = None  # perf_counter() of the first piece
+        self.preempted = False  # it has lost its slot, since its reader is slow
         self.known_codes: Codes = np.zeros(
             (0, 0), np.uint32
-        )  # frames of this run, and of the one before
-        self.delivered_frames = 0  # frames that what was handed over is made of
-        self.delivered = self.consumed = (
-            0  # samples, or frames of codes, by the engine and by the reader
-        )
-        self._to_skip = 0  # of what this run hands over again: what was handed over before
+        )  # frames of this run, and of the run before
+        self.delivered_frames = 0  # frames that the delivered pieces were decoded from
+        self.delivered = self.consumed = 0  # samples, or frames of codes
+        self._to_skip = 0  # delivered by the run before; not delivered again
 
     # -- the engine's -------------------------------------------------------------------------
 
     def rewind(self) -> None:
-        """A run from the prompt begins; what was handed over before is not handed over again."""
+        """Start a new run from the prompt; pieces that were delivered before are not delivered
+        again.
+        """
         self._to_skip, self.preempted = self.delivered, False
         self.known_codes = self.known_codes[: self.delivered_frames]
 
     def matches_previous_run(self, start: int, frames: Codes) -> bool:
-        """Note frames [n, G] at a place of this run; whether they are those of the run before."""
+        """Record frames [n, G] from `start` of this run; whether they equal those of the run
+        before.
+        """
         before = self.known_codes[start : start + len(frames)]
         same = not len(before) or np.array_equal(before, frames[: len(before)])
         if len(before) < len(frames):
@@ -130,9 +135,9 @@ class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
         return same
 
     def deliver(self, piece: NDArray[Any], frames: int) -> None:
-        """The next samples of this run, or codes; those that the reader has had are left out.
+        """Deliver the next samples or codes of this run, less those that were delivered before.
 
-        frames: of this run, which all that was handed over by now is made of.
+        frames: of this run, from which all pieces so far were decoded.
         """
         skipped = min(self._to_skip, len(piece))
         self._to_skip -= skipped
@@ -145,13 +150,13 @@ class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
 
     @property
     def buffered(self) -> int:
-        """What was handed over and its reader has not taken yet: samples, or frames of codes."""
+        """Delivered and not yet consumed: samples, or frames of codes."""
         return self.delivered - self.consumed
 
     # -- the reader's -------------------------------------------------------------------------
 
     def cancel(self) -> bool:
-        """As Sequence.cancel; where it has no slot, the engine has nothing to stop."""
+        """Cancel the sequence; a preempted one ends at once, since the engine is not running it."""
         found = super().cancel()
         if self.preempted:
             self.fail(cancelled())
@@ -163,33 +168,36 @@ class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
         resume: Callable[[], object] | None = None,
         min_buffered: int = 0,
     ) -> Iterator[NDArray[Any]]:
-        """As StreamedSequence.pieces; `resume` is called where the utterance has given up its slot
-        and no more than `least` samples are left to take."""
+        """Yield the pieces as they are delivered; raises the error that the utterance ended with.
 
-        def looked() -> None:
+        `resume` is called if the utterance was preempted and at most `min_buffered` samples are
+        left.
+        """
+
+        def check_and_resume() -> None:
             if check is not None:
                 check()
             if self.preempted and self.buffered <= min_buffered and resume is not None:
                 self.preempted = False
                 resume()
 
-        for piece in super().pieces(looked):
+        for piece in super().pieces(check_and_resume):
             self.consumed += len(piece)
             yield piece
 
 
 def speech_changed(device: str) -> DeviceError:
-    """An utterance that was begun again says something else than what was handed over."""
+    """The error for an utterance whose rerun differs from the frames that were delivered before."""
     return DeviceError(
-        f"{device}: the speech after the loss of the device differs from what was heard before; "
+        f"{device}: the speech after the loss of the device differs from the audio before; "
         "speak the text again"
     )
 
 
 def check_request(request: UtteranceRequest, config: Qwen3TtsConfig) -> None:
-    """Refuse what the model cannot hold. Raises UsageError.
+    """Raise UsageError for a request that does not fit into the model.
 
-    How to sample has been checked where it was read: options.py, config.read_generation.
+    Sampling parameters were checked where they were read: options.py, config.read_generation.
     """
     width = config.talker.hidden_size
     if isinstance(request.prompt, Prompt):
@@ -211,7 +219,9 @@ def check_request(request: UtteranceRequest, config: Qwen3TtsConfig) -> None:
 def pack_sampling_params(
     request: UtteranceRequest, config: Qwen3TtsConfig
 ) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """The rules of the talker's head and of the predictor's: each [1] of ops.SAMPLING_PARAMS."""
+    """Sampling parameters of the talker's head and of the code predictor's: [1] of
+    ops.SAMPLING_PARAMS each.
+    """
     talker = pack_params(request.talker, config.vocab_size)
     talker["end"] = config.codec_ids.eos
     talker["suppress"] = max(0, config.vocab_size - SPECIAL_IDS)
@@ -222,7 +232,7 @@ def pack_sampling_params(
 
 
 def pack_params(sampling: SamplingParams, vocabulary: int) -> NDArray[np.void]:
-    """[1] of ops.SAMPLING_PARAMS, without an end and with nothing suppressed."""
+    """[1] of ops.SAMPLING_PARAMS, with no end of sequence and nothing suppressed."""
     found = np.zeros(1, ops.SAMPLING_PARAMS)
     for name in ("end", "suppress"):
         found[name] = vocabulary

@@ -1,8 +1,8 @@
-"""The speaker encoder: a reference's mel to one vector, the voice.
+"""The speaker encoder: a reference's mel spectrogram to one vector, the speaker embedding.
 
 Source: Desplanques et al. 2020, arXiv:2005.07143 (ECAPA-TDNN); Qwen3TTSSpeakerEncoder in
-qwen_tts/core/models/modeling_qwen3_tts.py. T mel frames, C channels of a block, M of the mixture
-of all blocks.
+qwen_tts/core/models/modeling_qwen3_tts.py. T mel frames, C channels of a block, M of the
+aggregation of all blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from oscine.types import Audio
 
 
 def speaker_embedding(ops: Ops, w: SpeakerEncoderWeights, mel: Tensor) -> Tensor:
-    """mel [T, mels] -> [1, width], T above half of every convolution's reach."""
+    """Encode a mel spectrogram [T, mels] to [1, enc_dim]; T exceeds half of every kernel's
+    reach.
+    """
     x = tdnn_block(ops, mel, w.tdnn, 1)
     ops.probe("speaker.block0", x)
     outputs = []
@@ -40,17 +42,17 @@ def speaker_embedding(ops: Ops, w: SpeakerEncoderWeights, mel: Tensor) -> Tensor
 
 
 def tdnn_block(ops: Ops, x: Tensor, conv: Linear, dilation: int) -> Tensor:
-    """A convolution as long as its input, which is reflected at its ends, then ReLU."""
+    """A convolution with reflect padding to the length of its input, then ReLU."""
     reach = dilation * (conv.weight.shape[1] - 1)
     taps = ConvParams(reach // 2, reach - reach // 2, dilation=dilation, padding="reflect")
     return ops.conv1d(x, conv, taps, activation="relu")
 
 
 def se_res2net_block(ops: Ops, x: Tensor, w: SeRes2NetBlock) -> Tensor:
-    """A squeeze-excite Res2Net block: x [T, C] -> [T, C].
+    """A squeeze-excitation Res2Net block: x [T, C] -> [T, C].
 
-    The channels are cut into equal parts. The first part is kept, the second is convolved, and each
-    part behind them is convolved together with the result of the part before it.
+    The channels are split into equal parts. The first part is unchanged, the second is convolved,
+    and each later part is convolved after the result of the part before is added to it.
     """
     y = pointwise_conv(ops, x, w.tdnn1, "relu")
     width = y.shape[1] // (len(w.res2net) + 1)
@@ -67,9 +69,10 @@ def se_res2net_block(ops: Ops, x: Tensor, w: SeRes2NetBlock) -> Tensor:
 
 
 def attentive_stats_pool(ops: Ops, x: Tensor, w: SpeakerEncoderWeights) -> Tensor:
-    """Mean and deviation over time, weighted by attention: x [T, M] -> [1, 2M].
+    """Attentive statistics pooling: mean and standard deviation over time, weighted by attention.
 
-    The attention looks at each frame beside the mean and the deviation of all: [T, 3M].
+    x [T, M] -> [1, 2M]. The attention's input is each frame with the mean and deviation of all: [T,
+    3M].
     """
     context = ops.concat([x, ops.stats_pool(x)])
     hidden = ops.activate(pointwise_conv(ops, context, w.asp_tdnn, "relu"), "tanh")
@@ -77,10 +80,11 @@ def attentive_stats_pool(ops: Ops, x: Tensor, w: SpeakerEncoderWeights) -> Tenso
 
 
 class SpeakerEncoder:
-    """Resident weights; a plan is recorded for each recording, as lengths seldom come again.
+    """The speaker encoder on a device. A plan is recorded for each recording, as lengths rarely
+    repeat.
 
     Raises DeviceError if the backend cannot hold or compute an encoder of these sizes,
-    NonFiniteError for weights that are no numbers.
+    NonFiniteError for weights that are not finite.
     """
 
     def __init__(
@@ -96,19 +100,19 @@ class SpeakerEncoder:
         self.min_samples = max(MIN_SAMPLES, frames * HOP_LENGTH)
 
     def embed(self, samples: NDArray[Any] | Audio) -> NDArray[np.float32]:
-        """Mono samples [n] at 24 kHz -> the speaker's vector [width], not normalised.
+        """Encode mono samples [n] at 24 kHz to the speaker embedding [enc_dim], not normalised.
 
-        Raises UsageError for another shape or rate, or fewer than `least_samples` (1280, 53 ms, of
+        Raises UsageError for another shape or rate, or fewer than `min_samples` (1280, 53 ms, for
         released sizes); NonFiniteError for NaN or infinity.
         """
         samples = check_reference_audio(samples, self.config.sample_rate, self.min_samples)
         vector = self.embed_mel(speaker_mel(samples, self.config.mel_dim))
         if not np.isfinite(vector).all():
-            raise NonFiniteError("the speaker's vector is not finite; the weights are damaged")
+            raise NonFiniteError("the speaker embedding is not finite; the weights are damaged")
         return vector
 
     def embed_mel(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
-        """mel [T, mels] -> [width]."""
+        """Encode a mel spectrogram [T, mels] to [enc_dim]."""
         x, y = self.backend.zeros(mel.shape), self.backend.zeros((1, self.config.enc_dim))
         self.backend.write(x, mel)
 

@@ -1,4 +1,4 @@
-"""What commands ask of Qwen3-TTS before a model is loaded: voices, and what a model can do."""
+"""Functions that commands call before a Qwen3-TTS is loaded: saved voices and capabilities."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from oscine.weights import Checkpoint, read_checkpoint
 
 
 def voice_folder() -> VoiceFolder:
-    """The voices of this machine's user."""
+    """The saved voices of this machine's user."""
     return VoiceFolder(hub.home() / "voices")
 
 
 def released_capabilities(name: str) -> Capabilities:
-    """What a model that is known by name can be asked for, whether or not it is here."""
+    """Capabilities of a model that is known by name, whether or not it is downloaded."""
     kind, size = TTS_MODELS[name]
     return Capabilities(name, kind, size, SPEAKERS if kind == "custom_voice" else {}, LANGUAGES)
 
 
 def read_capabilities(checkpoint: Checkpoint, name: str) -> Capabilities:
-    """What a model can be asked for, by its configuration. Raises CheckpointError."""
+    """Capabilities of any model, from its configuration. Raises CheckpointError."""
     codec = read_checkpoint(checkpoint.folder / CODEC_FOLDER)
     return Capabilities.from_config(read_config(checkpoint, codec), name)
 

@@ -1,4 +1,4 @@
-"""A text spoken piece by piece: audio as it comes, each piece joined to the one before."""
+"""Speaks a text piece by piece: yields audio as it is generated and joins the pieces."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from oscine.types import Audio, Samples
 
 log = logging.getLogger(__name__)
 
-MAX_CONCURRENT_PIECES = 16  # pieces of a text that are spoken at once where the whole is wanted
-TAIL_S = 0.6  # seconds of what was heard last that are kept, to join the next piece to
+MAX_CONCURRENT_PIECES = 16  # when only the complete audio is wanted
+TAIL_S = 0.6  # of the latest audio, kept to join the next piece to
 
 
 class Synthesis:
-    """One call under way, and what is known of it so far.
+    """One call that is running, and its progress.
 
-    Its pieces are utterances of the engine: one after another where they are heard as they come,
-    several side by side where the whole is wanted and no limit of one depends on another's length.
-    Apart from SpeechStream, so that the generator which runs it holds no stream: one that is not
-    iterated over any more goes away at once, and what was under way for it stops.
+    Its pieces are utterances of the engine: one after another if audio is read as it comes, several
+    in one batch if only the complete audio is wanted and no length limit depends on other pieces.
+    It is separate from SpeechStream so that the running generator holds no reference to the stream:
+    a stream that is dropped is collected at once, and its generations stop.
     """
 
     def __init__(
@@ -63,30 +63,28 @@ class Synthesis:
         self.cancelled = cancelled
         self.closed = False
         self.rate = self.codec.sample_rate
-        self.buffer_pieces = False  # a piece until it is whole, so that it can be tried once more
+        self.buffer_pieces = False  # keep a piece until it is complete, so that it can be retried
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
-        self.due_silence_s = 0.0  # seconds of silence that the text asks for before what comes next
+        self.due_silence_s = 0.0  # from pause marks, before the next audio
         self.samples = self.count = self.retries = self.frames = 0
         self.tail = NO_SAMPLES
         self.failure: str | None = None
-        self.is_out_of_frames = False  # no more frames may be made
-        self.limited = False  # stopped at a bound that nobody has been told of
+        self.is_out_of_frames = False  # the call has no frames left
+        self.limited = False  # cut short without a warning
         self.total_letters = (
             sum(count_letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
         )
         self.spoken_letters = self.piece_letters = (
-            0.0  # letters: of whole pieces, of the one that is spoken
+            0.0  # letters of complete pieces, and of the current one
         )
-        self.piece_start = 0  # of that one, in samples
-        self.reason = "end"  # how that one ended
+        self.piece_start = 0  # the sample at which the current piece begins
+        self.reason = "end"  # how the current piece ended
         self.spoken: list[SpokenPiece] = []
-        self.prefetched: dict[
-            int, Generation
-        ] = {}  # at pieces whose turn is yet to come, by their number
+        self.prefetched: dict[int, Generation] = {}  # of later pieces, by number
 
     def run(self) -> Generator[Samples, None, None]:
-        """All of it."""
+        """Yield the audio of the whole text; cancels all generations at the end."""
         try:
             yield from self.speak_pieces()
         finally:
@@ -94,7 +92,7 @@ class Synthesis:
                 attempt.utterance.cancel()
 
     def speak_pieces(self) -> Iterator[Samples]:
-        """Piece by piece, with the quiet between them."""
+        """Yield the audio of all pieces, with the silence between them."""
         for number, piece in enumerate(self.pieces):
             self.due_silence_s += piece.silence_s
             if not has_words(piece):
@@ -119,26 +117,29 @@ class Synthesis:
         if not self.count:
             raise UsageError("there is no text to speak")
         if not self.limited:
-            yield from self.emit_silence(NO_SAMPLES)  # that the text ends with
+            yield from self.emit_silence(NO_SAMPLES)  # at the end of the text
         self.spoken_letters, self.piece_letters = self.spoken_letters + self.piece_letters, 0.0
         self.finish_reason = self.failure or "end"
 
     def speak_piece(self, number: int, piece: TextPiece) -> Iterator[Samples]:
-        """Audio of a piece, where it is the first without the quiet before it, if that is asked."""
+        """The audio of a piece; if trim_silence is set, the first one's leading silence is
+        removed.
+        """
         audio = self.audio_with_retry(number, piece)
         is_first = self.settings.trim_silence and not self.samples
         return trim_leading_silence(audio, self.rate) if is_first else audio
 
     def gap_before(self, piece: TextPiece, after: Samples) -> Iterator[Samples]:
-        """What goes ahead of a piece's first audio: the silence that the text asks for, else the
-        quiet that is due."""
+        """Yield the silence before a piece's first audio: of pause marks, else the pause that is
+        due.
+        """
         if self.due_silence_s:
             yield from self.emit_silence(after)
         elif self.samples:
             yield from self.emit(crossfade(self.tail, after, piece.pause_s, self.rate))
 
     def emit_silence(self, after: Samples) -> Iterator[Samples]:
-        """The silence that the text asks for by now, as far as there may be more audio."""
+        """Yield the silence of the pause marks so far, within the limit of the call."""
         samples, self.due_silence_s = (
             silence_between(self.tail, after, self.due_silence_s, self.rate),
             0.0,
@@ -148,11 +149,11 @@ class Synthesis:
             samples = samples[: max(0, most - self.samples)]
             self.failure, self.limited = self.failure or "length", True
         second = self.rate
-        for start in range(0, len(samples), second):  # so that it can be stopped
+        for start in range(0, len(samples), second):  # in parts, so that it can be cancelled
             yield from self.emit(samples[start : start + second])
 
     def remaining_frames(self, piece: TextPiece) -> int | None:
-        """Frames that a piece may have, the quiet before it being counted too; None: any number."""
+        """The frames left for a piece, after the silence before it; None for no limit."""
         settings, hop = self.settings, self.codec.hop_length
         limits: list[int] = []
         if settings.max_frames is not None:
@@ -165,7 +166,7 @@ class Synthesis:
         return min(limits, default=None)
 
     def emit(self, samples: Samples) -> Iterator[Samples]:
-        """Give it out."""
+        """Yield samples and record them."""
         if not len(samples):
             return
         self.samples += len(samples)
@@ -175,16 +176,16 @@ class Synthesis:
         self.check()
 
     def check(self) -> None:
-        """Stop here if the caller wants to."""
+        """Raise Cancelled if the caller wants to stop."""
         if self.closed or (self.cancelled is not None and self.cancelled()):
             raise Cancelled("speaking was cancelled")
 
     # -- one piece ----------------------------------------------------------------------------
 
     def audio_with_retry(self, number: int, piece: TextPiece) -> Iterator[Samples]:
-        """Audio of a piece; of a second try with another seed where the first went wrong.
+        """Yield the audio of a piece; a generation that fails is retried with another seed.
 
-        There is none once audio of the first has been given out: then the piece ends there.
+        It is not retried once audio has been yielded: the piece then ends there.
         """
         self.check()
         self.prefetch(number)
@@ -198,8 +199,8 @@ class Synthesis:
                 given = True
                 yield samples
         if self.needs_retry(attempt) and not given:
-            told = "%r: %s; it is said once more, with another seed"
-            log.info(told, shorten(piece.text), self.failure_text(attempt))
+            message = "%r: %s; trying again with another seed"
+            log.info(message, shorten(piece.text), self.failure_text(attempt))
             self.retries += 1
             other = self.generate(piece, retry_seed(self.settings.seed))
             again = list(self.generated_audio(other))
@@ -211,15 +212,15 @@ class Synthesis:
         if attempt.reason != "end":
             self.failure = self.failure or attempt.reason
         if self.needs_retry(attempt):
-            told = "%r: stopped after %.1f s, as %s; another seed may do better"
+            message = "%r: stopped after %.1f s, as %s; another seed may do better"
             seconds = attempt.frames * self.codec.hop_length / self.rate
-            log.warning(told, shorten(piece.text), seconds, self.failure_text(attempt))
+            log.warning(message, shorten(piece.text), seconds, self.failure_text(attempt))
         elif attempt.reason != "end":
             self.limited = True
         yield from held
 
     def generate(self, piece: TextPiece, seed: int) -> Generation:
-        """One try, which begins now."""
+        """Start a generation of a piece."""
         return Generation(
             self.settings,
             piece.text,
@@ -230,11 +231,11 @@ class Synthesis:
         )
 
     def submit(self, utterance: Utterance) -> None:
-        """Have the engine speak it, for this call."""
+        """Submit an utterance to the engine on behalf of this call."""
         self.engine.submit(utterance, self.caller)
 
     def prefetch(self, number: int) -> None:
-        """Where the whole is wanted, begin with pieces from one on, side by side."""
+        """Start later pieces in the same batch, if only the complete audio is wanted."""
         if not self.buffer_pieces or self.settings.has_limit or not isinstance(self.pieces, list):
             return
         for place in range(number, min(number + MAX_CONCURRENT_PIECES, len(self.pieces))):
@@ -251,24 +252,24 @@ class Synthesis:
         )
 
     def failure_text(self, attempt: Generation) -> str:
-        """What is wrong with it."""
+        """The failure of a generation, for messages."""
         reasons = {
             "length": "it did not come to an end",
-            "silence": "nothing was heard any more",
-            "repetition": "it said the same over and over",
+            "silence": "it became silent",
+            "repetition": "it repeated itself in a loop",
         }
         return reasons.get(attempt.reason or "", "there was no sound")
 
     @property
     def share(self) -> float | None:
-        """How much of the text is spoken, as far as its length and usual speed tell."""
+        """The estimated share of the text that is spoken, from its length and typical speed."""
         if not self.total_letters:
             return None
         usual = TYPICAL_LETTERS_PER_S * (self.samples - self.piece_start) / self.rate
         return (self.spoken_letters + min(usual, self.piece_letters)) / self.total_letters
 
     def generated_audio(self, attempt: Generation) -> Iterator[Samples]:
-        """The samples of an attempt as they come."""
+        """Yield the samples of a generation, and record the time of the first."""
         for samples in attempt.samples(self.check):
             if self.first_audio is None and attempt.utterance.first_piece is not None:
                 self.first_audio = attempt.utterance.first_piece - self.started
@@ -276,29 +277,29 @@ class Synthesis:
 
 
 def has_words(piece: TextPiece) -> bool:
-    """Whether there is something to say in a piece, which may be a pause or a stray mark."""
+    """Whether a piece has a letter or a digit; a pause or a stray mark has none."""
     return any(map(str.isalnum, piece.text))
 
 
 def shorten(text: str, most: int = 40) -> str:
-    """A text as messages quote it."""
+    """A text shortened for messages."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 class SpeechStream(Iterator[Audio]):
-    """Speech under way: iterate for pieces of audio as they come.
+    """Running speech: iterate for pieces of audio as they are generated.
 
-    To stop, stop iterating, or `close`, or leave its `with`. Other calls need not wait for that:
-    the device speaks for all of them side by side. A piece of the text is made ahead of its reader;
-    where 30 s of it are not taken it stops, and is made again once 5 s are left. Another thread may
-    go on with the stream, but no two at a time. `seed` is what it is spoken with. While it runs
-    `finish_reason` is None and `first_audio`, seconds from the call to the first piece, None until
-    there is one. What was iterated over is not kept.
+    To stop it, stop iterating, call `close` or leave its `with` block. Streams run in one batch and
+    do not wait for each other. A piece of the text is generated ahead of its reader: it pauses when
+    30 s of audio are unread, and resumes when 5 s are left. The stream may move to another thread,
+    but only one thread may iterate at a time. `seed` is the seed in use. While the stream runs,
+    `finish_reason` is None; `first_audio`, the seconds from the call to the first audio, is None
+    until there is some. Audio that was yielded is not kept.
 
-    In asyncio, `async with` and `async for` do the same without making the event loop wait: audio
-    is made in a thread of the stream. A task that is cancelled closes its stream.
+    In asyncio, `async with` and `async for` do the same without blocking the event loop: audio is
+    generated in a thread of the stream. A cancelled task closes its stream.
 
-    Iterating raises what speak raises.
+    Iterating raises the errors of `speak`.
     """
 
     def __init__(self, synthesis: Synthesis, awaited: AsyncTextIterator | None = None) -> None:
@@ -317,7 +318,7 @@ class SpeechStream(Iterator[Audio]):
             self.close()
             raise StopIteration
         if not self._in_use.acquire(blocking=False):
-            raise UsageError("the stream is being iterated over already; two at a time cannot")
+            raise UsageError("the stream is already being iterated over")
         try:
             if synthesis.finish_reason is not None:
                 raise StopIteration
@@ -331,7 +332,7 @@ class SpeechStream(Iterator[Audio]):
                 self.close()
 
     def _advance(self) -> Samples:
-        """The next piece."""
+        """The samples of the next piece of audio."""
         try:
             return next(self._audio)
         except Cancelled:
@@ -357,11 +358,11 @@ class SpeechStream(Iterator[Audio]):
         self.close()
 
     def close(self) -> None:
-        """Say no more, and stop what is under way; at the next burst if a thread is iterating."""
+        """Stop the speech; if a thread is iterating, at the next burst."""
         self._synthesis.closed = True
         if self._awaited is not None:
             self._awaited.close()
-        if self._in_use.acquire(blocking=False):  # else whoever has it closes it
+        if self._in_use.acquire(blocking=False):  # else the thread that iterates closes it
             try:
                 self._audio.close()
             finally:
@@ -385,7 +386,9 @@ class SpeechStream(Iterator[Audio]):
         return audio
 
     async def aclose(self) -> None:
-        """As `close`."""
+        """Stop the speech and the stream's thread, without waiting; the asynchronous form of
+        `close`.
+        """
         self.close()
         self._worker.close()
 
@@ -397,9 +400,10 @@ class SpeechStream(Iterator[Audio]):
 
     @property
     def hold(self) -> bool:
-        """Whether a piece of the text comes whole, so that one that goes wrong is said once more.
+        """Whether each piece of the text is yielded when complete, so that a failed one can be
+        retried.
 
-        False unless set: audio comes as it is made, and what was given out stands.
+        The default is False: audio is yielded as it is generated and is final.
         """
         return self._synthesis.buffer_pieces
 
@@ -410,28 +414,30 @@ class SpeechStream(Iterator[Audio]):
 
     @property
     def finish_reason(self) -> str | None:
-        """As in Speech; None while it is not known, and where it was stopped."""
+        """The reason as in Speech; None while the stream runs and after it was stopped."""
         return self._synthesis.finish_reason
 
     @property
     def limited(self) -> bool:
-        """Whether speech was cut short by max_frames, max_seconds or the model's own bound, and not
-        by a guard, which logs a warning."""
+        """Whether max_frames, max_seconds or the model's limit cut the speech short.
+
+        A guard that stops it logs a warning instead.
+        """
         return self._synthesis.limited
 
     @property
     def share(self) -> float | None:
-        """How much of the text is spoken, 0 to 1, more or less; None for a text in parts."""
+        """The estimated share of the text that is spoken, 0 to 1; None for a text in parts."""
         return self._synthesis.share
 
     @property
     def first_audio(self) -> float | None:
-        """Seconds from the call until the first audio was made."""
+        """Seconds from the call until the first audio was generated."""
         return self._synthesis.first_audio
 
     @property
     def mark(self) -> str:
-        """As in Speech: the `comment` of an AudioWriter that this goes to."""
+        """The mark of synthetic speech: the `comment` for the AudioWriter of this stream."""
         return provenance_comment(self._synthesis.model.name)
 
     @property
@@ -441,30 +447,30 @@ class SpeechStream(Iterator[Audio]):
 
     @property
     def pieces(self) -> int:
-        """Pieces of the text so far, the one under way too."""
+        """Pieces of the text so far, the current one included."""
         return self._synthesis.count
 
     @property
     def spoken(self) -> tuple[SpokenPiece, ...]:
-        """The pieces that are spoken so far, each with its place; not the one under way."""
+        """The pieces that are complete, each with its times; without the current one."""
         return tuple(self._synthesis.spoken)
 
     @property
     def retries(self) -> int:
-        """Pieces that were spoken a second time so far."""
+        """Pieces that were retried so far."""
         return self._synthesis.retries
 
     @property
     def timings(self) -> dict[str, float]:
-        """Milliseconds a stage so far: prompt, frames (talker and predictor), codec."""
+        """Milliseconds a stage so far: prompt, frames (talker and code predictor), codec."""
         timings = self._synthesis.caller.timings.copy()
         return {name: round(spent, 3) for name, spent in timings.items()}
 
     def speech(self) -> Speech:
-        """Run to the end; all that was not iterated over before, as one.
+        """Run to the end and return all audio that was not yielded before.
 
-        A piece of the text that goes wrong is spoken a second time here, as it is not heard before.
-        Raises what iterating raises, and UsageError where it was closed and nothing is left.
+        A piece of the text that fails is retried. Raises the errors of iterating, and UsageError
+        for a closed stream with no audio left.
         """
         self.hold = True
         samples = [audio.samples for audio in self]

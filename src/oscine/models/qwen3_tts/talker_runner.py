@@ -1,4 +1,4 @@
-"""Talker and predictor for voices side by side: their memory, and the plans recorded over it."""
+"""Talker and code predictor on a device for many voices: their buffers, and the plans over them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.sequences import UtteranceRequest, initial_state, pack_sampling_params
 from oscine.ops import Tensor
 
-#: What there is room for at once: positions of a slot, rows of text, rows of a prompt, state rows.
+#: Initial sizes: positions of a slot, rows of trailing text, rows of a prompt, state rows.
 INITIAL_POSITIONS, INITIAL_TEXT_ROWS, INITIAL_PROMPT_ROWS, MIN_STATE_ROWS = 256, 64, 64, 64
-POSITION_BLOCK = 128  # positions come in that many, which are copied at once where memory grows
-MAX_IDLE_POSITIONS = 1024  # positions of a slot that stay while nothing runs
-MAX_PREFILL_ROWS = 1024  # of all prompts in a prefill: running voices wait for no more than that
+POSITION_BLOCK = 128  # positions are a multiple, copied at once when buffers grow
+MAX_IDLE_POSITIONS = 1024  # positions of a slot that are kept while nothing runs
+MAX_PREFILL_ROWS = 1024  # of all prompts in a prefill, for which running voices wait
 MAX_PLANS = 16
 
-Admission = tuple[
-    int, int, UtteranceRequest, Prompt
-]  # a row of the batch, a slot, and what is said there
+Admission = tuple[int, int, UtteranceRequest, Prompt]  # a row of the batch and a slot
 
 
 class TalkerRunner:
-    """S slots of P positions each, of which the rows of a batch are some.
+    """Runs the talker and code predictor over S slots of P positions each; batch rows refer to
+    slots.
 
-    All of them grow by need. The caches are float32: 16 voices of 60 s of the largest model then
-    take 3 GB. Raises DeviceMemoryError where the device has not that much.
+    Buffers grow by need. The KV caches are float32: 16 voices of 60 s of the largest model take 3
+    GB. Raises DeviceMemoryError if the device has less.
     """
 
     def __init__(self, networks: model.TalkerNetworks, backend: ops.Backend) -> None:
@@ -50,9 +49,9 @@ class TalkerRunner:
     # -- memory -------------------------------------------------------------------------------
 
     def reserve(self, slots: int, positions: int, trailing_text_rows: int) -> None:
-        """Have room for that much, if there is less; what slots and rows hold is kept.
+        """Grow the buffers to at least these sizes; contents of slots and rows are kept.
 
-        Raises DeviceMemoryError, after which all is as before.
+        Raises DeviceMemoryError, after which nothing is changed.
         """
         slots = max(slots, self.slots)
         positions = max(round_up(positions, POSITION_BLOCK), self.positions, INITIAL_POSITIONS)
@@ -67,9 +66,9 @@ class TalkerRunner:
             self.allocate(slots, positions, trailing_text_rows, keep=True)
 
     def release(self, slots: int) -> None:
-        """Give back the memory beyond that of `slots` usual utterances; no row is running.
+        """Free the memory beyond that of `slots` short utterances; no row may be running.
 
-        The next voice finds its plan recorded.
+        The plan of the next voice is recorded again.
         """
         positions = min(self.positions, MAX_IDLE_POSITIONS)
         if (self.slots, self.positions) != (slots, positions):
@@ -77,7 +76,7 @@ class TalkerRunner:
             self.step(1)
 
     def allocate(self, slots: int, positions: int, trailing_text_rows: int, *, keep: bool) -> None:
-        """Make the buffers; keep: and move into them what there is."""
+        """Allocate the buffers; keep: copy the contents of the present ones."""
         backend, made = self.backend, list[Tensor]()
 
         def allocate(shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
@@ -108,7 +107,9 @@ class TalkerRunner:
         backend.release(*old)
 
     def copy_running(self, new: TalkerBuffers) -> None:
-        """Copy what running voices hold between two frames: all but the predictor's caches."""
+        """Copy the data that running voices need between two frames: all but the code predictor's
+        KV caches.
+        """
         old = self.buffers
         self.backend.copy(
             old.state.rows,
@@ -122,16 +123,16 @@ class TalkerRunner:
     # -- plans --------------------------------------------------------------------------------
 
     def rows(self, count: int) -> TalkerBuffers:
-        """The buffers of a batch of that many rows."""
+        """The buffers for a batch of that many rows."""
         return self.with_state(self.buffers.state.rows, count)
 
     def with_state(self, state: Tensor, count: int) -> TalkerBuffers:
-        """The buffers with the first `count` of some state rows."""
+        """The buffers with the first `count` rows of a state."""
         rows = self.backend.view(state, (count,))
         return replace(self.buffers, state=replace(self.buffers.state, rows=rows))
 
     def step(self, count: int) -> ops.Plan:
-        """A frame more for the first `count` rows; recorded on first use."""
+        """The plan that generates one frame for the first `count` rows, recorded on first use."""
         return self.plans.get(("step", count), lambda: self.record_step(count))
 
     def record_step(self, count: int) -> ops.Plan:
@@ -141,11 +142,11 @@ class TalkerRunner:
         )
 
     def record(self, trace: Callable[[], None], buffers: TalkerBuffers, name: str) -> ops.Plan:
-        """A plan that does nothing once all of its rows are done."""
+        """Record a plan that does nothing once all of its rows are done."""
         return self.backend.record(trace, buffers.state.rows, name)
 
     def prompt_plan(self, count: int, length: int) -> tuple[Tensor, ops.Plan]:
-        """Where `count` prompts of `length` rows go, and the plan to their first frames."""
+        """The input for `count` prompts of `length` rows, and the plan that prefills them."""
         total, width = count * length, self.prompt_buffer.shape[1]
         if total > self.prompt_buffer.shape[0]:
             old, self.prompt_buffer = (
@@ -168,11 +169,11 @@ class TalkerRunner:
     # -- voices -------------------------------------------------------------------------------
 
     def padded_prompt_length(self, length: int) -> int:
-        """The number of prompt rows to record a plan for."""
+        """The padded number of prompt rows, for which a plan is recorded."""
         return min(self.backend.bucket_rows(length), self.positions)
 
     def admit(self, voices: Sequence[Admission]) -> None:
-        """Run prompts and choose first frames: those of a bucket of lengths in one prefill."""
+        """Prefill prompts and sample first frames; prompts of one padded length share a prefill."""
         buckets: dict[int, list[Admission]] = {}
         for voice in voices:
             buckets.setdefault(self.padded_prompt_length(voice[2].prompt_length), []).append(voice)
@@ -182,7 +183,7 @@ class TalkerRunner:
                 self.prefill(together[start : start + max_prompts], length)
 
     def prefill(self, voices: Sequence[Admission], length: int) -> None:
-        """One pass over prompts that are padded to `length` rows."""
+        """Prefill prompts that are padded to `length` rows."""
         backend, count = self.backend, self.backend.bucket_rows(len(voices))
         prompt, plan = self.prompt_plan(count, length)
         prompt_state = finished_rows(count)
@@ -198,16 +199,16 @@ class TalkerRunner:
         backend.copy(self.prompt_state, self.buffers.state.rows, pairs)
 
     def write_request(self, slot: int, request: UtteranceRequest, prompt: Prompt) -> None:
-        """Write down all that an utterance begins with but its state and its prompt."""
+        """Write the data that an utterance starts with, except its state and prompt."""
         write, buffers, config = self.backend.write, self.buffers, self.networks.config
         talker, predictor = pack_sampling_params(request, config)
         write(buffers.sampling_params, talker, slot)
         write(buffers.code_predictor_sampling_params, predictor, slot)
         write(buffers.state.seen, np.zeros((1, config.vocab_size), np.uint32), slot)
-        write(buffers.trailing_text, prompt.trailing_text, slot)  # what is behind it is not read
+        write(buffers.trailing_text, prompt.trailing_text, slot)  # rows beyond it are not read
 
     def outputs(self, count: int, slots: int) -> tuple[Tensor, Tensor]:
-        """State of the first `count` rows, and the codes [.., P, G] of at least that many slots."""
+        """State of the first `count` rows, and codes [.., P, G] of at least that many slots."""
         utterances = self.rows(count).state
         shape = (min(self.slots, 1 << (slots - 1).bit_length()), *utterances.codes.shape[1:])
         return utterances.rows, self.backend.view(utterances.codes, shape)
@@ -224,14 +225,14 @@ class TalkerRunner:
 
 
 def finished_rows(count: int) -> NDArray[np.void]:
-    """State rows [count] that compute nothing."""
+    """State rows [count] that are done, for which nothing is computed."""
     rows = np.zeros(count, ops.TALKER_STATE)
     rows["done"] = ops.STOP_LENGTH
     return rows
 
 
 def slot_tensors(buffers: TalkerBuffers) -> list[Tensor]:
-    """Every tensor in which a voice keeps something from frame to frame."""
+    """Every tensor that keeps a voice's data from frame to frame."""
     caches = [tensor for cache in buffers.kv_caches for tensor in (cache.keys, cache.values)]
     return [
         *(buffers.state.codes, buffers.state.seen, buffers.embedding_sum, buffers.trailing_text),
@@ -240,8 +241,10 @@ def slot_tensors(buffers: TalkerBuffers) -> list[Tensor]:
 
 
 def round_up(count: int, minimum: int = 1) -> int:
-    """A multiple of `least`: four lengths for each doubling, so that slightly longer ones find
-    room."""
+    """A multiple of `minimum`, at least `count`: four sizes for each doubling.
+
+    A slightly larger request then fits without allocation.
+    """
     count = max(count, minimum)
     step = max(minimum, 1 << max(0, (count - 1).bit_length() - 3))
     return -(-count // step) * step

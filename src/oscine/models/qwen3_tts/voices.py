@@ -1,7 +1,8 @@
-"""Saved voices: what cloning takes from a reference, in one file that holds data alone.
+"""Saved voices: a speaker embedding and, with a transcript, the codes of the reference, in one
+file.
 
-A safetensors file: `speaker` [D] float32, and where the reference's text is known `codes` [R, G]
-int32; its metadata say what it is. Reading it executes nothing.
+The file is safetensors: `speaker` [D] float32 and optionally `codes` [R, G] int32, with a
+description in its metadata. Reading it executes no code.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ SUFFIX = ".safetensors"
 FORMAT, VERSION = "oscine voice", "1"
 MAX_FILE_BYTES = 64 << 20  # a reference of an hour is 3 MB
 MAX_TEXT_CHARACTERS = 100_000  # characters
-MAX_SPEAKER_VALUE = 1e6  # of a speaker's vector; those of released models stay far below
+MAX_SPEAKER_VALUE = 1e6  # of a speaker embedding; released models' are far smaller
 REMEDY = "save the voice again"
-#: Names that Windows keeps for itself, with any suffix.
+#: Names that Windows reserves, with any suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")  # after `_without_marks`
-_JOINERS = "\u200c\u200d"  # that some scripts need within a word
+_JOINERS = "\u200c\u200d"  # needed within words of some scripts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Voice:
-    """Whom to sound like: speaker [D] float32; codes [R, G] uint32 and the text said in them, or
-    neither. `size`: of the model that made it, "0b6" or "1b7", which alone understands it."""
+    """A voice to clone: speaker [D] float32; codes [R, G] uint32 and their text, or neither.
+
+    `size`: "0b6" or "1b7", the size of the model that made it; only models of that size can use it.
+    """
 
     name: str
     speaker: NDArray[np.float32]
@@ -56,22 +59,23 @@ class Voice:
         return f"<Voice {self.name!r}, made with {describe_size(self)}{frames}>"
 
     def reference(self, config: Qwen3TtsConfig, x_vector_only: bool | None = None) -> Reference:
-        """As a prompt takes it. Raises UsageError where the voice is not for this model.
+        """The reference for a prompt. Raises UsageError if the voice does not suit this model.
 
-        x_vector_only: True without codes, False not without; None: with them where there are any.
+        x_vector_only: True: without codes; False: codes are required; None: with codes if there are
+        any.
         """
         if (problem := find_problem(self)) is not None:
             raise UsageError(f"voice {self.name!r} {problem}; save it again")
         width = len(self.speaker)
         if width != config.talker.hidden_size:
             raise UsageError(
-                f"voice {self.name!r} has a speaker's vector of {width} values, this model's have "
+                f"voice {self.name!r} has a speaker embedding of {width} values, this model's have "
                 f"{config.talker.hidden_size}; save the voice again with it"
             )
         if self.codes is None and x_vector_only is False:
             raise UsageError(
-                f"voice {self.name!r} was saved without text, so only its speaker's vector is "
-                "there; save it again with the text that is said"
+                f"voice {self.name!r} was saved without text and has only a speaker embedding; "
+                "save it again with its transcript"
             )
         if self.codes is None or x_vector_only:
             return Reference(self.speaker)
@@ -86,34 +90,34 @@ class Voice:
 
 
 def describe_size(voice: Voice) -> str:
-    """The size of the model that made it, in words."""
+    """The size of the model that made a voice, for messages."""
     return f"a {MODEL_SIZES[voice.size]} model" if voice.size in MODEL_SIZES else "another model"
 
 
 class VoiceFolder:
-    """The saved voices of a folder, one file each. Nothing outside of it is ever touched."""
+    """The saved voices of a folder, one file each. No other file is touched."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def names(self) -> list[str]:
-        """Of all that are there, sorted."""
+        """The names of all saved voices, sorted."""
         return sorted(self._files())
 
     def has(self, name: str) -> bool:
-        """Whether a voice of that name is there, in whatever case and form it is written."""
+        """Whether a voice of that name is saved, in any case and Unicode form."""
         return is_valid_name(name) and os.path.isfile(self.path_of(name))
 
     def path_of(self, name: str) -> Path:
-        """Where a voice of that name lies: one that is there, in whatever case and Unicode form it
-        is written.
+        """The path of a voice: an existing file's in any case and Unicode form, else a new one.
 
-        Some systems take names that differ only so for one, so all of them do here. Raises
-        UsageError for what is no name.
+        Names that differ only so are one name, as on some file systems. Raises UsageError for an
+        invalid name.
         """
         if not is_valid_name(name):
             raise UsageError(
-                f"{name!r} is no name for a voice: give 1 to 64 letters, digits, spaces or ._-()"
+                f"{name!r} is not a valid name of a voice: give 1 to 64 letters, digits, spaces "
+                "or ._-()"
             )
         name, files = nfc(name), self._files()
         if name not in files:
@@ -137,16 +141,15 @@ class VoiceFolder:
         """
         path = self.path_of(name)
         if name.lower() == LIST_VOICES:
-            raise UsageError(f"{name!r} as a voice lists those there are; give another name")
+            raise UsageError(f"{name!r} as a voice lists the saved voices; give another name")
         if not os.path.islink(path) and is_special(path):
-            raise UsageError(f"{path}: is there and is no file; take it away, or give another name")
+            raise UsageError(f"{path}: exists and is not a file; remove it, or give another name")
         return path
 
     def save(self, name: str, voice: Voice) -> Path:
-        """Write a voice under a name, in place of one that had it. Returns the file.
+        """Save a voice under a name, replacing a voice of that name. Returns the file.
 
-        Raises UsageError for what is no name or no voice that could be read again, OscineError
-        where the disk does not allow it.
+        Raises UsageError for an invalid name or voice, OscineError if the file cannot be written.
         """
         path = self.path_to_write(name)
         try:
@@ -157,9 +160,9 @@ class VoiceFolder:
         return path
 
     def load(self, name: str | Path) -> Voice:
-        """A saved voice by name, or any file of one by its path.
+        """Load a saved voice by name, or any voice file by its path.
 
-        Raises UsageError where there is none, CheckpointError for a file that is damaged.
+        Raises UsageError if it does not exist, CheckpointError for a damaged file.
         """
         text = str(name)
         if isinstance(name, Path) or text.endswith(SUFFIX) or "/" in text or "\\" in text:
@@ -171,7 +174,7 @@ class VoiceFolder:
         return read_voice(path)
 
     def remove(self, name: str) -> None:
-        """Delete a saved voice. Raises UsageError where there is none."""
+        """Delete a saved voice. Raises UsageError if it does not exist."""
         path = self.path_of(name)
         try:
             path.unlink()
@@ -183,7 +186,9 @@ class VoiceFolder:
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a voice may be called so: no path, nothing hidden, nothing a system keeps."""
+    """Whether a voice may have this name: no path, no hidden file, no name that a system
+    reserves.
+    """
     name = nfc(name)
     return (
         _NAME.fullmatch(_marks_as_letters(name)) is not None and _RESERVED.fullmatch(name) is None
@@ -191,12 +196,12 @@ def is_valid_name(name: str) -> bool:
 
 
 def nfc(name: str) -> str:
-    """The same name in Unicode's form NFC: some systems write and give others."""
+    """The name in Unicode's form NFC; some systems return other forms."""
     return unicodedata.normalize("NFC", name)
 
 
 def caseless_key(name: str) -> str:
-    """What names that differ in case and canonical form alone have in common.
+    """A key that names differing only in case and canonical form have in common.
 
     Source: the Unicode Standard, 3.13, canonical caseless matching.
     """
@@ -204,45 +209,45 @@ def caseless_key(name: str) -> str:
 
 
 def _marks_as_letters(name: str) -> str:
-    """As the pattern of names takes it: what combines with a letter before it stands as one."""
+    """The name with each combining mark as a letter, for the pattern of names."""
     rest = ("x" if c in _JOINERS or unicodedata.category(c)[0] == "M" else c for c in name[1:])
     return name[:1] + "".join(rest)
 
 
 def check_reference_text(text: object, name: str = "the text of a voice") -> str:
-    """What is said in a reference, as a file can hold it.
+    """The transcript of a reference, checked so that a file can hold it.
 
-    Raises UsageError for what is no text, says nothing, or is as long as no recording.
+    Raises UsageError if it is not a str, is empty or too long.
     """
     if not isinstance(text, str):
         raise UsageError(f"{name} must be text, not {abbreviate(text)}")
     if not text.strip():
         raise UsageError(
-            f"{name} is empty: give the words that are said in the reference, or leave it out to "
-            "take the voice alone"
+            f"{name} is empty: give the transcript of the reference, or leave it out to use the "
+            "speaker embedding alone"
         )
     if len(text) > MAX_TEXT_CHARACTERS:
-        raise UsageError(
-            f"{name} has {len(text)} characters; a reference says {MAX_TEXT_CHARACTERS} at most"
-        )
+        raise UsageError(f"{name} has {len(text)} characters; at most {MAX_TEXT_CHARACTERS} fit")
     return checked_text(text, name)
 
 
 def find_problem(voice: Voice) -> str | None:
-    """What no model makes, if it is in a voice: numbers that would drown the others."""
+    """Why a speaker embedding is invalid, such as values that no model produces; None if it is
+    valid.
+    """
     speaker = voice.speaker
     if speaker.dtype != np.float32 or speaker.ndim != 1 or not len(speaker):
-        return "has no speaker's vector"
+        return "has no speaker embedding"
     if not np.isfinite(speaker).all():
-        return "has a speaker's vector that is not finite"
+        return "has a speaker embedding that is not finite"
     largest = float(np.abs(speaker).max())
     if largest > MAX_SPEAKER_VALUE:
-        return f"has a speaker's vector of values up to {largest:.3g}, as no model makes them"
+        return f"has a speaker embedding with values up to {largest:.3g}, which is out of range"
     return None
 
 
 def write_voice(path: Path, voice: Voice) -> None:
-    """A voice as a file, which has its name once it is whole; a link of that name is replaced.
+    """Write a voice to a file, which appears under its name when complete; a link is replaced.
 
     Raises UsageError for a voice that could not be read again, OscineError.
     """
@@ -256,7 +261,7 @@ def write_voice(path: Path, voice: Voice) -> None:
     data = serialize(tensors, details)
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(
-            f"voice {voice.name!r} takes {len(data)} bytes; {MAX_FILE_BYTES} are the most"
+            f"voice {voice.name!r} takes {len(data)} bytes; the limit is {MAX_FILE_BYTES}"
         )
     new = AtomicFile(path, over_link=True)
     try:
@@ -270,8 +275,10 @@ def write_voice(path: Path, voice: Voice) -> None:
 
 
 def read_voice(path: Path) -> Voice:
-    """A voice from a file. Raises CheckpointError for anything else, UsageError for no file."""
-    if not os.path.isfile(path):  # Path's own raises for a name that is too long
+    """Read a voice from a file. Raises CheckpointError for an invalid file, UsageError for a
+    missing one.
+    """
+    if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
         raise UsageError(f"{path}: no such file; give a saved voice's name or the path of its file")
     with with_voice_remedy(path):
         if MappedFile(path).size > MAX_FILE_BYTES:
@@ -280,8 +287,8 @@ def read_voice(path: Path) -> Voice:
         tensors = {name: entry.read() for name, entry in read_safetensors(path).tensors.items()}
     codes, text = tensors.get("codes"), details.get("text", "")
     if "speaker" not in tensors:
-        raise CheckpointError(path, "has no speaker's vector", REMEDY)
-    speaker = tensors["speaker"].copy()  # not the file's pages, which may be replaced under us
+        raise CheckpointError(path, "has no speaker embedding", REMEDY)
+    speaker = tensors["speaker"].copy()  # not a view of the file, which may be replaced
     bare = Voice(path.stem, speaker, size=details.get("size", ""))
     wrong = find_problem(bare)
     if wrong is not None:
@@ -289,7 +296,7 @@ def read_voice(path: Path) -> Voice:
     if codes is None or not text.strip():
         return bare
     if codes.dtype != np.int32 or codes.ndim != 2 or not codes.size or codes.min() < 0:
-        raise CheckpointError(path, "has codes that are none", REMEDY)
+        raise CheckpointError(path, "has invalid codes", REMEDY)
     try:
         check_reference_text(text, "its text")
     except UsageError as error:
@@ -299,7 +306,7 @@ def read_voice(path: Path) -> Voice:
 
 @contextmanager
 def with_voice_remedy(path: Path) -> Iterator[None]:
-    """Damage that any such file may have, with the remedy for a voice's."""
+    """Replace the remedy of a safetensors error by that of a voice file."""
     try:
         yield
     except CheckpointError as error:
@@ -309,13 +316,13 @@ def with_voice_remedy(path: Path) -> Iterator[None]:
 
 
 def read_voice_metadata(path: Path) -> dict[str, str]:
-    """What a voice's file says of it. Raises CheckpointError for any other file."""
+    """Read the metadata of a voice file. Raises CheckpointError for any other file."""
     details = read_metadata(path)
     if details.get("format") != FORMAT:
-        raise CheckpointError(path, "holds no saved voice", "make one with `oscine voices save`")
+        raise CheckpointError(path, "is not a saved voice", "make one with `oscine voices save`")
     if not all(isinstance(value, str) for value in details.values()):
-        raise CheckpointError(path, "describes its voice with other things than texts", REMEDY)
+        raise CheckpointError(path, "has metadata that are not strings", REMEDY)
     if details.get("version") != VERSION:
-        problem = f"holds a voice of version {details.get('version')!r}, not {VERSION}"
+        problem = f"is a voice of version {details.get('version')!r}, not {VERSION}"
         raise CheckpointError(path, problem, "update oscine, or " + REMEDY)
     return details

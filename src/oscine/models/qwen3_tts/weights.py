@@ -1,7 +1,8 @@
 """A Qwen3-TTS checkpoint as trees of arrays, checked against its configuration first.
 
 Sizes, names and quirks: MODELS/qwen3_tts.md. Source of the network: qwen_tts/core/models/
-modeling_qwen3_tts.py. What is folded into the weights: layers.py. The codec: codec_weights.py.
+modeling_qwen3_tts.py. layers.py lists what is folded into the weights. codec_weights.py has the
+codec.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from oscine.tree import tree_leaves
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
 
-#: What names of tensors begin with.
+#: Prefixes of tensor names.
 _TALKER, _CODE_PREDICTOR, _SPEAKER_ENCODER = (
     "talker.model",
     "talker.code_predictor",
@@ -54,8 +55,11 @@ _TALKER, _CODE_PREDICTOR, _SPEAKER_ENCODER = (
 
 @dataclass(frozen=True, slots=True)
 class TextWeights:
-    """P(id) = fc2(silu(fc1(embedding[id]))). The embedding [text vocabulary, text width] stays on
-    the host, a view of the file: only its rows that a prompt has are ever uploaded."""
+    """Text embedding and its projection: P(id) = fc2(silu(fc1(embedding[id]))).
+
+    The embedding [text_vocab_size, text_hidden_size] stays on the host as a view of the file; only
+    the rows of a prompt are uploaded.
+    """
 
     embedding: Array
     fc1: Linear
@@ -64,7 +68,7 @@ class TextWeights:
 
 @dataclass(frozen=True, slots=True)
 class TalkerWeights:
-    """embedding [V, D] of codes and special ids; head [V, D], no bias."""
+    """The talker: codec_embedding [V, D] of codes and special ids; codec_head [V, D], no bias."""
 
     layers: tuple[TransformerLayer, ...]
     norm: RmsNorm
@@ -74,9 +78,10 @@ class TalkerWeights:
 
 @dataclass(frozen=True, slots=True)
 class CodePredictorWeights:
-    """embeddings: G - 1 tables [C, D] of the talker's width, of codes 1 to G - 1; heads [C, d].
+    """The code predictor: codec_embeddings, G - 1 tables [C, D] of codes 1 to G - 1; lm_heads [C,
+    d].
 
-    project [d, D] with bias, None where both widths are the same.
+    small_to_mtp_projection [d, D] with bias, None if both widths are equal.
     """
 
     layers: tuple[TransformerLayer, ...]
@@ -88,8 +93,11 @@ class CodePredictorWeights:
 
 @dataclass(frozen=True, slots=True)
 class SeRes2NetBlock:
-    """A squeeze-excite Res2Net block: first [P, C], parts.weight [p, K, p] each, second [C, P],
-    squeeze [s, C], excite [C, s]. P is all parts of p channels, each p filled up with zeros."""
+    """A squeeze-excitation Res2Net block.
+
+    tdnn1 [P, C], res2net: a convolution [p, K, p] for each part but the first, tdnn2 [C, P],
+    se_conv1 [s, C], se_conv2 [C, s]. P is all parts of p channels, each padded with zeros.
+    """
 
     tdnn1: Linear
     res2net: tuple[Linear, ...]
@@ -101,8 +109,9 @@ class SeRes2NetBlock:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerEncoderWeights:
-    """first.weight [C, K, mels]; mixed [M, M]; attention's input [a, 3M] (x, mean, deviation), its
-    scores [M, a]; last [width, 2M]."""
+    """The ECAPA-TDNN: tdnn.weight [C, K, mels]; mfa [M, M]; attentive statistics pooling with
+    asp_tdnn [a, 3M] (of x, mean, deviation) and asp_conv [M, a]; fc [enc_dim, 2M].
+    """
 
     tdnn: Linear
     blocks: tuple[SeRes2NetBlock, ...]
@@ -114,9 +123,12 @@ class SpeakerEncoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class Qwen3TtsWeights:
-    """Matrices of talker, predictor and text layers in the type that was asked for, else as stored
-    (bfloat16, float16 or float32); vectors, codec and speaker encoder float32. Arrays may be
-    read-only views of the file."""
+    """All weights of a model.
+
+    Matrices of talker, code predictor and text projection have the requested dtype, else the stored
+    one (bfloat16, float16 or float32); vectors, codec and speaker encoder are float32. Arrays may
+    be read-only views of the file.
+    """
 
     config: Qwen3TtsConfig
     text: TextWeights
@@ -127,17 +139,17 @@ class Qwen3TtsWeights:
     speaker: SpeakerEncoderWeights | None
     path: Path
     folder: Path
-    dtype: str  # "bf16", "f16" or "f32": what most of the talker is
+    dtype: str  # "bf16", "f16" or "f32": that of most of the talker
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3TtsWeights:
-    """Read a checkpoint: a released folder, or the weights in it, its codec in a folder beside.
+    """Read a checkpoint, a folder or the weights in it, and the codec in the folder beside it.
 
     Args:
-        path: One that is open already is taken as it is.
-        dtype: "f32", "f16", or "auto": as stored. The type of the matrices of talker, predictor
-            and text layers. The text embedding, which no device holds, stays as it is stored;
-            codec and speaker encoder are float32.
+        path: A path, or a checkpoint that is already open.
+        dtype: "f32", "f16", or "auto" for the stored one: the dtype of the matrices of talker, code
+            predictor and text projection. The text embedding, which stays on the host, keeps its
+            stored dtype; codec and speaker encoder are float32.
 
     Raises:
         CheckpointError: damaged files; tensors that are missing, unexpected or of wrong shape; a
@@ -147,13 +159,13 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3Tts
     _refuse_mlx(checkpoint)
     codec = _read_codec(checkpoint)
     config = read_config(checkpoint, codec)
-    check_codec(codec, config.codec)  # before the networks of the other file are read
+    check_codec(codec, config.codec)  # before the other file's tensors are read
     text, talker, predictor, speaker = load(
         partial(build_networks, config=config),
         checkpoint.path,
         checkpoint.tensors,
         dtype,
-        # A model fine-tuned to one voice may still carry the encoder of its base, unused.
+        # A model fine-tuned to one voice may still have its base model's encoder, unused.
         ignored=lambda name: (
             config.speaker_encoder is None and name.startswith(f"{_SPEAKER_ENCODER}.")
         ),
@@ -175,7 +187,10 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3Tts
 
 
 def _refuse_mlx(checkpoint: Checkpoint) -> None:
-    """MLX's conversions have other axes and files; name the repository that a conversion is of."""
+    """Raise CheckpointError for MLX's conversions, which have other axes and files.
+
+    The error names the repository that the conversion was made from.
+    """
     folder, config = checkpoint.folder, checkpoint.config
     packed = (folder / "tokenizer.json").is_file() and not (folder / VOCABULARY).is_file()
     if packed or checkpoint.format == "mlx" or "quantization" in config:
@@ -196,7 +211,7 @@ def _read_codec(checkpoint: Checkpoint) -> Checkpoint:
 def build_networks(
     t: Loader, config: Qwen3TtsConfig
 ) -> tuple[TextWeights, TalkerWeights, CodePredictorWeights, SpeakerEncoderWeights | None]:
-    """All that the model's own file holds."""
+    """The networks of the model's own file."""
     return (
         _text_weights(t, config),
         _talker_weights(t, config),
@@ -276,7 +291,7 @@ def build_speaker_encoder(t: Loader, config: SpeakerEncoderConfig) -> SpeakerEnc
 
 
 def _se_res2net_block(t: Loader, config: SpeakerEncoderConfig, index: int) -> SeRes2NetBlock:
-    """Each part is filled up; `first` gives all of them side by side, and `second` takes them."""
+    """A block whose parts are padded one by one, in tdnn1's output and tdnn2's input."""
     at, width, kernel = (
         f"{_SPEAKER_ENCODER}.blocks.{index}",
         config.enc_channels[index],
@@ -301,7 +316,7 @@ def _se_res2net_block(t: Loader, config: SpeakerEncoderConfig, index: int) -> Se
 
 
 def _talker_dtype(entries: Mapping[str, LazyTensor]) -> str:
-    """The type of most numbers of the talker's layers: "bf16", "f16" or "f32"."""
+    """The dtype of most numbers in the talker's layers: "bf16", "f16" or "f32"."""
     counts: Counter[str] = Counter()
     for name, entry in entries.items():
         if name.startswith(f"{_TALKER}.layers.") and len(entry.shape) == 2:
@@ -310,10 +325,10 @@ def _talker_dtype(entries: Mapping[str, LazyTensor]) -> str:
 
 
 def check_finite(weights: Any, name: str) -> None:
-    """Raise NonFiniteError for a tree of float32 arrays that holds NaN or infinity.
+    """Raise NonFiniteError for a tree of float32 arrays with NaN or infinity.
 
-    What is computed with them need not show it: a codebook's nearest entry is always a code, and
-    kernels may take the larger of 0 and NaN for 0.
+    Results need not show them: the nearest code is always a code, and kernels may return 0 for
+    max(0, NaN).
     """
     if not all(np.isfinite(array).all() for array in tree_leaves(weights)):
         raise NonFiniteError(f"{name} has weights that are not finite: they are damaged")
