@@ -331,7 +331,7 @@ def test_a_model_that_is_right_is_told_so(
     assert check(name) == check(name, "--offline") == 0
     told = capsys.readouterr()
     assert told.out == f"{folder}\n" * 2
-    assert told.err == f"oscine: {name}: {len(whole)} files are as they should be\n" * 2
+    assert told.err == f"oscine: {name}: {len(whole)} files are intact\n" * 2
     assert len(server.asked) == asked
 
 

@@ -277,8 +277,7 @@ def test_help_says_what_every_option_takes(capsysbinary: Capture) -> None:
 def test_an_end_that_did_not_come_is_told_once(speaker: Speaker, capsysbinary: Capture) -> None:
     assert speak("one ENDLESS", "-o", "a.wav") == 0
     assert capsysbinary.readouterr().err == (
-        b"oscine: a.wav: stopped at 00:00.100, the most it may have; see --max-seconds, "
-        b"--max-frames\n"
+        b"oscine: a.wav: stopped at 00:00.100, the limit; see --max-seconds, --max-frames\n"
     )
     assert speak("one SILENT", "-o", "a.wav") == 0
     assert capsysbinary.readouterr().err == b""

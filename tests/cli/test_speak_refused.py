@@ -160,7 +160,7 @@ def test_what_the_model_refuses_is_one_line(speaker: Speaker, capsysbinary: Capt
 def test_a_format_that_the_suffix_contradicts(speaker: Speaker, capsysbinary: Capture) -> None:
     assert speak("Hello", "-o", "a.wav", "-f", "mp3") == 2
     assert capsysbinary.readouterr().err == (
-        b"oscine: a.wav is no name for mp3: leave --format out, or end in .mp3\n"
+        b"oscine: a.wav does not fit --format mp3: leave it out, or end in .mp3\n"
     )
     for name, form in (("a.opus", "ogg"), ("a.flac", "FLAC"), ("a.2", "wav")):
         assert speak("Hello", "-o", name, "-f", form) == 0

@@ -183,7 +183,7 @@ def test_results_that_would_have_one_name_are_told_once(
     steps(nothing, nothing, lambda: Path("in/a.wav.mp3").unlink(), nothing, nothing)
     assert start("-o", "out") == 130
     assert sorted(os.listdir("out")) == ["a.mp3.txt", "a.wav.txt"]
-    assert capsysbinary.readouterr().err.count(b"waiting until this is mended") == 1
+    assert capsysbinary.readouterr().err.count(b"waiting until this is resolved") == 1
 
 
 def test_ctrl_c_within_a_recording_keeps_what_is_done(

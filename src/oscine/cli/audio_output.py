@@ -1,4 +1,4 @@
-"""Where speech goes while it is made: a file, standard output, the loudspeaker."""
+"""Writes speech to a file, standard output or the loudspeaker while it is generated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STANDARD_OUTPUT = "-"
 
 
 class SpeechStreamLike(Protocol):
-    """Speech as it is made: of SpeechStream what is used here."""
+    """The part of SpeechStream that is used here."""
 
     seed: int
 
@@ -43,7 +43,7 @@ class SpeechStreamLike(Protocol):
 
 
 class Writer(Protocol):
-    """AudioWriter and Player."""
+    """The interface of AudioWriter and Player."""
 
     name: str
 
@@ -68,18 +68,18 @@ class AudioOutput:
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """Name in messages."""
         if self.path is None:
             return "loudspeaker"
         return "standard output" if self.path == STANDARD_OUTPUT else self.path
 
     @property
     def waits(self) -> bool:
-        """Whether nobody hears it before it is whole."""
+        """Whether the speech is only used once it is complete, as in a file."""
         return not self.play and self.path != STANDARD_OUTPUT
 
     def open(self, rate: int, mark: str) -> list[Writer]:
-        """All that is written to, the loudspeaker last: it takes its time to the end."""
+        """Open all writers, the loudspeaker last, since closing it waits until it has played."""
         from oscine.audio.play import Player
         from oscine.audio.write import AudioWriter
 
@@ -101,10 +101,11 @@ class AudioOutput:
 def plan_output(
     output: str | None, form: str | None, play: bool, inputs: Iterable[str] = ()
 ) -> AudioOutput:
-    """What the options ask for, looked at before anything slow begins; `inputs`: what is read.
+    """The output that the options ask for, checked before slow work; `inputs`: paths that are read.
 
-    Without -o and --play speech goes to standard output, but not onto a terminal.
-    Raises UsageError for what cannot be meant or written, OscineError where it could not be put.
+    Without -o and --play speech goes to standard output, but not to a terminal.
+    Raises UsageError for contradictory or unsupported options, OscineError for an output that is
+    not writable.
     """
     from oscine.audio.play import load_player  # av is slow to import
     from oscine.audio.write import format_of
@@ -132,9 +133,9 @@ def plan_output(
 
 
 def numbered_files(output: str | None, form: str | None, count: int) -> list[str]:
-    """Names of files for `count` texts: a.wav gives a-001.wav, a-002.wav ..., a folder 001.wav ...
+    """File names for `count` texts: a.wav gives a-001.wav, a-002.wav ..., a folder 001.wav ...
 
-    Raises UsageError where no file is named.
+    Raises UsageError without an output file or folder.
     """
     if output in (None, STANDARD_OUTPUT):
         raise UsageError(
@@ -151,7 +152,7 @@ def numbered_files(output: str | None, form: str | None, count: int) -> list[str
 
 
 def check_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
-    """The format of a file that can be written."""
+    """The format of an output file. Raises UsageError, OscineError if it cannot be written."""
     from oscine.audio.encode import CODECS
     from oscine.audio.write import FORMATS, format_of
 
@@ -163,7 +164,7 @@ def check_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
     suffix = path.suffix.lower().removeprefix(".")
     if suffix in FORMATS and CODECS.get(suffix, suffix) != CODECS.get(chosen, chosen):
         raise UsageError(
-            f"{output} is no name for {chosen}: leave --format out, or end in .{chosen}"
+            f"{output} does not fit --format {chosen}: leave it out, or end in .{chosen}"
         )
     lost = find_overwritten(path, file_ids(inputs)) if os.path.exists(output) else None
     if lost is not None:
@@ -173,10 +174,10 @@ def check_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
 
 
 def write_speech(stream: SpeechStreamLike, out: AudioOutput) -> None:
-    """Have all of it made, and put it where it goes as it comes.
+    """Generate all speech of a stream and write it as it arrives.
 
-    Where it is stopped half-way, what is spoken is kept and a line says so. Raises what the stream
-    and the writers raise.
+    If it is interrupted, the part that was generated is kept, with a message. Raises the errors of
+    the stream and the writers.
     """
     started = perf_counter()
     writers: list[Writer] = []
@@ -200,11 +201,11 @@ def write_speech(stream: SpeechStreamLike, out: AudioOutput) -> None:
 
 
 def keep_partial(writers: list[Writer]) -> None:
-    """Finish the file with what there is; the loudspeaker falls silent."""
+    """Complete the file with the speech so far, and stop playback."""
     try:
         for writer in writers:
             if writer.name != "loudspeaker" and writer.open and writer.duration:
-                with suppress(OscineError, BrokenPipeError):  # the first problem is told already
+                with suppress(OscineError, BrokenPipeError):  # the first error is reported instead
                     writer.close()
                     end = timestamp(writer.duration, hours=False, marker=".")
                     warn(f"{writer.name}: written as far as {end}")
@@ -213,13 +214,13 @@ def keep_partial(writers: list[Writer]) -> None:
 
 
 def abandon(writers: list[Writer]) -> None:
-    """Let go of all that is not closed."""
+    """Abandon all writers that are not closed."""
     for writer in writers:
         writer.abandon()
 
 
 def report_end(stream: SpeechStreamLike, out: AudioOutput, duration: float, spent: float) -> None:
-    """How it went: a line for people, more of it in the log, a warning where a limit cut it off."""
+    """Report duration and speed on a terminal and in the log, and warn if a limit was reached."""
     speed = format_speed(duration, spent)
     if stream.first_audio is not None:
         log.info("first audio after %.0f ms", 1000 * stream.first_audio)
@@ -227,7 +228,7 @@ def report_end(stream: SpeechStreamLike, out: AudioOutput, duration: float, spen
     log.info(told, out.name, duration, spent, speed, stream.seed)
     if stream.limited:
         end = timestamp(duration, hours=False, marker=".")
-        warn(f"{out.name}: stopped at {end}, the most it may have; see --max-seconds, --max-frames")
+        warn(f"{out.name}: stopped at {end}, the limit; see --max-seconds, --max-frames")
     quiet = not log.isEnabledFor(logging.INFO)
     if quiet and out.path not in (None, STANDARD_OUTPUT) and sys.stderr.isatty():
         told = f"{duration:.1f} s of speech in {spent:.1f} s ({speed} real time) -> {out.path}"
@@ -235,14 +236,14 @@ def report_end(stream: SpeechStreamLike, out: AudioOutput, duration: float, spen
 
 
 def format_speed(duration: float, spent: float) -> str:
-    """Seconds of speech a second; two digits of what is slower than speech itself."""
+    """Speed as a multiple of real time, such as "3.2x"."""
     speed = duration / spent if spent > 0 else 0.0
     return f"{speed:.1f}x" if speed >= 1 else f"{speed:.2g}x"
 
 
 @contextmanager
 def speech_progress(out: AudioOutput) -> Iterator[Callable[[float, float | None], None]]:
-    """Where people look at stderr: the share of the text, seconds of speech and their speed."""
+    """Context that shows progress on a terminal: share of the text, seconds of speech, speed."""
     if not sys.stderr.isatty():
         yield lambda _, __: None
         return
@@ -265,6 +266,6 @@ def speech_progress(out: AudioOutput) -> Iterator[Callable[[float, float | None]
 
 
 def format_progress(seconds: float, share: float | None, spent: float) -> str:
-    """Of speech that is under way."""
+    """The text of the progress bar."""
     part = "" if share is None else f"{share:.0%} of the text, "
     return f"{part}{seconds:.1f} s of speech, {format_speed(seconds, spent)} real time"

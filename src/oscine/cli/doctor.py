@@ -1,4 +1,4 @@
-"""`oscine doctor`: what GPUs there are, which would be used and why, and whether it is right."""
+"""`oscine doctor`: lists GPUs, explains which is used, and checks its kernels against NumPy."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @dataclass(frozen=True)
 class DeviceFallback:
-    """What a choice of device tries in order, and where that ends."""
+    """The adapters that are tried for a device option, in order, and the one that is used."""
 
     steps: list[dict[str, Any]]
-    adapter: Adapter | None  # the one that is used
-    suspect: Adapter | None  # the first of those that failed, where none is used
+    adapter: Adapter | None  # the adapter that is used
+    suspect: Adapter | None  # the first that failed, if none is used
     reason: str
 
 
 def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
-    """An adapter for JSON."""
+    """An adapter as an object for JSON."""
     return {
         "name": adapter.title,
         "kind": "software" if adapter.software else adapter.adapter_type,
@@ -49,7 +49,7 @@ def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
 
 
 def trace_fallback(choice: str) -> DeviceFallback:
-    """What a command would take for `choice`, found as it would find it."""
+    """Choose a device for `choice` as the other commands do, and record each step."""
     if choice == "cpu":
         return DeviceFallback([numpy_step(used=True)], None, None, "asked for")
     failed: dict[str, DeviceError] = {}
@@ -85,17 +85,17 @@ def trace_fallback(choice: str) -> DeviceFallback:
 
 
 def numpy_step(*, used: bool) -> dict[str, Any]:
-    """The last step, which cannot fail."""
+    """NumPy as the last step, which cannot fail."""
     return {"implementation": "numpy", "adapter": None, "problem": "", "used": used}
 
 
 def is_gpu_missing(choice: str, adapter: object) -> bool:
-    """Whether a GPU is asked for and none is chosen, where the other commands stop."""
+    """Whether a GPU is required and none is usable; the other commands then fail."""
     return not adapter and choice not in ("auto", "cpu")
 
 
 def check_kernels(adapter: Adapter) -> list[Result]:
-    """Every case on the adapter; none where it does not open or stops on the way."""
+    """Run every op case on an adapter; no results if it cannot be opened or fails meanwhile."""
     try:
         gpu = Gpu(gpu_device.open_device(adapter))
         return [run_case(gpu, case) for case in CASES]
@@ -104,7 +104,7 @@ def check_kernels(adapter: Adapter) -> list[Result]:
 
 
 def build_report(choice: str) -> dict[str, Any]:
-    """Everything the doctor knows."""
+    """The report for `choice` as an object for JSON."""
     chain = trace_fallback(choice)
     examined = chain.adapter or chain.suspect
     results = check_kernels(examined) if examined else []
@@ -135,7 +135,7 @@ def build_report(choice: str) -> dict[str, Any]:
 
 
 def verdict(choice: str, chain: DeviceFallback, right: bool) -> str:
-    """What it all means, in a line; `right` says whether every kernel computes what NumPy does."""
+    """The conclusion in one line; `right`: whether every kernel agrees with NumPy."""
     examined = chain.adapter or chain.suspect
     if examined:
         if right and chain.adapter:
@@ -151,7 +151,7 @@ def verdict(choice: str, chain: DeviceFallback, right: bool) -> str:
 
 
 def import_problem(implementation: str) -> str:
-    """Why an implementation cannot be used; empty where it can."""
+    """Why a WebGPU implementation cannot be used; empty if it can."""
     package = gpu_device.PACKAGES[implementation]
     if not gpu_device.installed(implementation):
         return f"the package {package} is not installed"
@@ -163,7 +163,7 @@ def import_problem(implementation: str) -> str:
 
 
 def list_adapters(implementation: str) -> list[Adapter]:
-    """Its adapters; none where it cannot list them."""
+    """The adapters of a WebGPU implementation; none if it cannot list them."""
     try:
         return gpu_device.adapters(implementation)
     except DeviceError:
@@ -171,7 +171,7 @@ def list_adapters(implementation: str) -> list[Adapter]:
 
 
 def make_printable(found: Any) -> Any:
-    """The same with each text in it printable: a driver may call itself anything."""
+    """A copy of a report in which all text is printable: names come from drivers."""
     if isinstance(found, str):
         return printable(found)
     if isinstance(found, list):
@@ -182,7 +182,7 @@ def make_printable(found: Any) -> Any:
 
 
 def print_report(found: dict[str, Any], choice: str, console: Console) -> None:
-    """The report for people."""
+    """Print a report as text."""
     adapters = Table("adapter", "kind", "API", "implementation", "driver", box=None)
     for a in found["adapters"]:
         adapters.add_row(a["name"], a["kind"], a["backend"], a["implementation"], a["driver"])
@@ -227,10 +227,9 @@ def doctor(
 ) -> None:
     """Check this machine's GPUs against NumPy.
 
-    It lists the adapters, says which one is used and why, and compares every kernel with NumPy.
-    It shows what is tried in which order, and what came of it. With `all`, so for each GPU; as JSON
-    an object with the report of each.
-    Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
+    Lists the adapters, shows which are tried in which order and why one is used, and compares its
+    kernels with NumPy. With `--device all` each GPU has a report of its own.
+    Exit code 1 if a kernel gives wrong results, or the requested GPU is missing.
     """
     wanted = parse_device(device)
     set_up_logging(verbose=False)

@@ -1,4 +1,4 @@
-"""What a terminal shows of a download."""
+"""Progress bars for downloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oscine.terminal import printable
 
 @contextmanager
 def download_bars() -> Iterator[download.Progress]:
-    """A bar a file on stderr, for `hub.resolve(..., progress=...)`; no bar for what is here."""
+    """Context that gives a `progress` for `hub.resolve`: it shows a bar for each file."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -26,7 +26,7 @@ def download_bars() -> Iterator[download.Progress]:
 
     def report(file: str, done: int, total: int) -> None:
         if file not in tasks:
-            shown.start()  # not before: bars without a file are an empty line
+            shown.start()  # not earlier: without a file an empty line is printed
             tasks[file] = shown.add_task(printable(file), total=total)
         shown.update(tasks[file], completed=done)
 

@@ -1,4 +1,4 @@
-"""Several recordings at once, each written as soon as it and all before it are done."""
+"""Transcribes several recordings concurrently and writes their results in order."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def run_jobs(model: AnyTranscriber, jobs: Sequence[Job], job_options: JobOptions) -> bool:
-    """Transcribe all recordings and write them; whether all could be.
+    """Transcribe all recordings and write their results; False if any failed.
 
-    Standard output and standard input are for one at a time.
+    Recordings run one at a time if one is standard input.
     """
     alone = len(jobs) == 1 or any(job.source == STANDARD_INPUT for job in jobs)
     with job_pool(model, job_options, 1 if alone else model.recordings_at_once) as work:
@@ -56,13 +56,13 @@ def job_pool(model: AnyTranscriber, job_options: JobOptions, max_jobs: int) -> I
 
 
 def no_bar(_: Job) -> None:
-    """Where recordings come one by one, each has a bar by itself."""
+    """No shared progress bars: a single recording at a time shows its own."""
 
 
 class JobPool:
-    """Work on recordings in threads that share a model; on one at a time in the main thread.
+    """Transcribes recordings in threads that share a model; one at a time in the main thread.
 
-    All methods are for the main thread, which alone writes results and tells of them.
+    Call its methods from the main thread only, which alone writes results and messages.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class JobPool:
         self.complete = True  # all that was written so far
 
     def add(self, job: Job) -> None:
-        """Begin with a recording once there is a place; what is done by then is written."""
+        """Start a recording once a thread is free, and write the results finished by then."""
         if self._max_jobs == 1:
             self.complete &= run_job(self._model, job, self._options)
             return
@@ -93,7 +93,7 @@ class JobPool:
         self.write()
 
     def _transcribed(self, job: Job, stop: Callable[[], bool]) -> JobResult:
-        """In a thread of its own; what it says is shown when it is its turn."""
+        """Transcribe a recording in a worker thread; `write` prints its segments later."""
         bar = self._bar_of(job)
         try:
             quiet = replace(self._options, verbose=False)
@@ -104,7 +104,7 @@ class JobPool:
                 bar.remove()
 
     def write(self, *, wait: bool = False) -> None:
-        """What is done, up to the first recording that is under way; `wait`: all."""
+        """Write finished results in order, up to the first unfinished recording; `wait`: all."""
         for work in self._order.results(wait=wait):
             self._written = work
             if self._options.verbose and work.stream is not None:
@@ -114,7 +114,7 @@ class JobPool:
             self._written = None
 
     def stop(self) -> None:
-        """End all that is under way and write what there is of each recording."""
+        """Cancel all running recordings and write what is finished of each."""
         self._order.stop()
         interrupted = self._written
         done = [interrupted] if interrupted is not None and interrupted.error is None else []

@@ -1,4 +1,4 @@
-"""`oscine transcribe --live`: words as they are said, from a microphone or standard input."""
+"""`oscine transcribe --live`: streaming transcription of a microphone or standard input."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ RAW_FORMAT_HELP = (
 MAX_PAUSE_S = 1.5  # seconds without a word that end a cue
 MAX_CUE_S = 7.0  # seconds: what Netflix's Timed Text Style Guide allows
 SENTENCE_ENDS = tuple(".!?。？！")
-#: Parameters that go with --live; others are refused by name if they are given.
+#: Parameters that can be used with --live; all others are refused by name.
 ALLOWED_OPTIONS = frozenset(
     "live latency files model device dtype fp16 offline deterministic threads verbose "
     "output_format".split()
 )
-#: And with a format of subtitles.
+#: Parameters that can be used with --live and a subtitle format.
 LAYOUT_OPTIONS = frozenset(options_of(Layout))
-#: Of a transcription, those that a model's `listen` takes.
+#: Options of a transcription that a model's `listen` takes.
 LISTEN_OPTIONS = frozenset({"language", "hotwords"})
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFormat:
-    """How words are written: txt, as they are final, or another format of lines, by sentences."""
+    """The output format: txt writes each word once it is final, other line formats sentences."""
 
     format: str = "txt"
     layout: Layout = PLAIN
 
 
 def check_live(files: list[str], given: frozenset[str], formats: Sequence[str]) -> None:
-    """Raise UsageError for what does not go with --live; `given`: names of what was said."""
+    """Raise UsageError for options that contradict --live; `given`: names of explicit options."""
     if files not in ([], [STANDARD_INPUT]):
-        raise UsageError("--live hears the microphone, or with - standard input; leave out files")
+        raise UsageError("--live reads the microphone, or with - standard input; leave out files")
     if len(formats) > 1 or formats[0] not in LINES:
         known = ", ".join(LINES)
         raise UsageError(f"--live writes to standard output, one format of lines: {known}")
@@ -77,7 +77,7 @@ def listen(
     options: Mapping[str, Any],
     how: LiveFormat,
 ) -> None:
-    """Write words to stdout as they are final, a sentence a line; on a terminal also the guess."""
+    """Write final words to stdout, one sentence per line; on a terminal also partial words."""
     stop = Event()
     pieces = read_stdin(stop) if files else read_microphone(stop)
     wanted = {name: value for name, value in options.items() if value is not None}
@@ -86,7 +86,7 @@ def listen(
     before = signal.getsignal(signal.SIGINT)
 
     def end(*_: object) -> None:
-        stop.set()  # what was said is then finished; a second Ctrl-C does not wait for that
+        stop.set()  # the audio so far is still transcribed; a second Ctrl-C does not wait for it
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, end)
@@ -102,7 +102,7 @@ def listen(
 
 
 def show_partial(updates: Iterable[Update]) -> Iterator[Update]:
-    """The same updates. Their partial words are shown over each other on stderr to people."""
+    """Pass updates through; on a terminal each one's partial words replace those before."""
     if not sys.stderr.isatty():
         yield from updates
         return
@@ -113,7 +113,7 @@ def show_partial(updates: Iterable[Update]) -> Iterator[Update]:
 
 
 def write_final_words(updates: Iterable[Update]) -> None:
-    """Final words, each at once, and a sentence a line."""
+    """Write each final word at once, one sentence per line."""
     begun = False
     for update in updates:
         for word in update.final:
@@ -127,9 +127,9 @@ def write_final_words(updates: Iterable[Update]) -> None:
 
 
 def words_to_segments(updates: Iterable[Update]) -> Iterator[Segment]:
-    """Final words as segments, each as soon as it is whole.
+    """Group final words into segments, each yielded once it is complete.
 
-    A segment ends with a sentence, at a pause, and before it gets longer than a cue is shown.
+    A segment ends with a sentence, at a pause, and before it exceeds the maximum cue duration.
     """
     words: list[Word] = []
     number = 0
@@ -157,16 +157,16 @@ def words_to_segments(updates: Iterable[Update]) -> Iterator[Segment]:
 
 
 def tail(words: tuple[Word, ...]) -> str:
-    """The last words that a line has room for."""
+    """The last words that fit into a line."""
     text = one_line("".join(word.word for word in words))
     return text if len(text) < 75 else f"...{text[-70:]}"
 
 
 def read_stdin(stop: Event) -> Iterator[Any]:
-    """Raw samples of standard input: 16-bit, little endian, mono, 16 kHz.
+    """Yield int16 samples [n] from standard input: raw, little-endian, mono, 16 kHz.
 
-    Ends where that does, or at `stop`, also while nothing comes. Raises AudioError where it ends
-    without a sample.
+    Ends with the input or at `stop`, also while waiting. Raises AudioError if the input is closed
+    or has no samples.
     """
     if sys.stdin is None:
         raise AudioError("standard input", "is closed", "give it samples, 16-bit at 16 kHz")
@@ -194,10 +194,10 @@ def read_stdin(stop: Event) -> Iterator[Any]:
 
 
 def detect_wrong_format(begin: bytes) -> str | None:
-    """What the beginning of a stream seems to be instead of samples; None where it may be those.
+    """The format that a stream seems to have instead of raw samples; None if it may be samples.
 
-    Files of most kinds say what they are. Compressed and 32-bit samples taken for 16-bit ones are
-    noise of full scale in which no sample is like the one before; no recording is that.
+    Most file formats have a signature. Compressed or 32-bit samples read as 16-bit ones are
+    full-scale noise without correlation between neighbours, which no recording is.
     """
     if (container := container_of(begin)) is not None:
         return container
@@ -214,9 +214,9 @@ def detect_wrong_format(begin: bytes) -> str | None:
 
 
 def has_data(file: Any) -> bool:
-    """Whether a read would not wait; looked at for a moment, so that Ctrl-C is heard meanwhile.
+    """Whether data arrives within a short wait, after which Ctrl-C is checked.
 
-    True for what cannot be asked: files in memory, and pipes on Windows.
+    True if that cannot be determined: for files in memory, and pipes on Windows.
     """
     try:
         return bool(select.select([file], [], [], POLL_S)[0])
@@ -225,15 +225,15 @@ def has_data(file: Any) -> bool:
 
 
 def read_microphone(stop: Event) -> Iterator[Any]:
-    """Samples of the system's microphone, until `stop`.
+    """Yield float32 samples [n] at 16 kHz from the default microphone, until `stop`.
 
-    Raises UsageError where sounddevice is not installed, AudioError where there is no microphone.
+    Raises UsageError if sounddevice is not installed, AudioError if there is no microphone.
     """
     try:
         import sounddevice
     except ImportError:
         remedy = "pip install 'sounddevice>=0.4'"
-        raise UsageError(f"--live hears a microphone with: {remedy}") from None
+        raise UsageError(f"--live needs sounddevice for a microphone: {remedy}") from None
     except OSError as error:  # without PortAudio
         raise AudioError("microphone", f"cannot be used: {error}") from error
     heard: SimpleQueue[Any] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""`oscine models`: list what is known and what is here, fetch a model, print where it lies."""
+"""`oscine models`: list models, download them and print their folders."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_models() -> None:
 
 
 def format_size(model: Release) -> str:
-    """Of its download, for people."""
+    """The size of a model's download, such as "1.6 GB"."""
     if model.megabytes < 1000:
         return f"{model.megabytes} MB"
     return f"{model.megabytes / 1000:.1f} GB"
@@ -74,7 +74,7 @@ def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
         else:
             folder, count = hub.resolve(name, offline, report), 0
     if check:
-        warn(f"{name}: {count} files are as they should be")
+        warn(f"{name}: {count} files are intact")
     write_path(folder)
 
 

@@ -1,4 +1,4 @@
-"""Option names and values as openai-whisper's command takes them, and the help in groups."""
+"""Commands that accept openai-whisper's spelling of options, and group their help."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typer.core import TyperCommand
 from oscine.errors import UsageError
 from oscine.options.aliases import resolve_alias
 
-NAME_COLUMNS = 30  # least width of names in the help, so that all groups have one margin
-MIN_COLUMNS = 60  # columns below which help is under its names, not beside them
+NAME_COLUMNS = 30  # minimum width of names in the help, so that all groups are aligned
+MIN_COLUMNS = 60  # on narrower terminals help is printed below the names
 BOOLEANS = {"true": True, "false": False}
-DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # what word processors make of -
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # word processors replace - by these
 
 
 class OpenAIStyleCommand(TyperCommand):
     """Reads `--output_format` as `--output-format`, and `--fp16 False` as `--no-fp16`.
 
-    `unique`: names of options of which two could both be meant. The last one wins of others, as
-    aliases rely on.
+    `unique`: names of options that may be given only once. For other options the last value wins,
+    which aliases rely on.
     """
 
     unique: ClassVar[Collection[str]] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Rewrite before parsing."""
+        """Normalise arguments, then parse them. Raises UsageError for a repeated unique option."""
         flags: dict[str, str] = {}
         for option in self.params:
             if getattr(option, "is_flag", False):
@@ -42,11 +42,11 @@ class OpenAIStyleCommand(TyperCommand):
         return super().parse_args(ctx, rewritten)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Names of arguments as they are; some Typers put those that are needed in braces."""
+        """Names of arguments; some versions of Typer put required ones in braces."""
         return [re.sub(r"^\{(.*)\}$", r"\1", each) for each in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Help of the parameters, each group under its heading."""
+        """Write the help of the parameters, each group under its heading."""
         groups: dict[str, list[tuple[str, str]]] = {}
         headings = {getattr(each, "rich_help_panel", None) for each in self.params} - {None}
         for parameter in self.get_params(ctx):
@@ -68,7 +68,7 @@ class OpenAIStyleCommand(TyperCommand):
 
 
 def write_stacked(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
-    """Help of parameters for a narrow terminal: each under its names."""
+    """Write the help of parameters for a narrow terminal, each below its names."""
     for names, help in records:
         formatter.write_text(names.strip())
         with formatter.indentation(), formatter.indentation():
@@ -78,11 +78,11 @@ def write_stacked(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
 def translate_foreign(
     arguments: Sequence[str], own: Mapping[str, bool], answers: Mapping[str, str]
 ) -> list[str]:
-    """Arguments with the options of other programs as those of here, see options/aliases.py.
+    """Replace other programs' options in `arguments` by those of this command: options/aliases.py.
 
-    `own`: the command's options, and whether each takes a value. What another program's option
-    stands for as a whole comes first, so that an option that is given by its own name wins. Raises
-    UsageError for an option that only another program has, with its answer.
+    `own`: the command's options, and whether each takes a value. `answers`: unsupported option ->
+    hint. Replacements that contain a value come first, so that an option given by its own name
+    wins. Raises UsageError with the hint for an option that only another program has.
     """
     first: list[str] = []
     rest: list[str] = []
@@ -117,12 +117,11 @@ def translate_foreign(
 def normalize_args(
     arguments: Sequence[str], flags: Mapping[str, str], names: Collection[str] = ()
 ) -> list[str]:
-    """Dashes for underscores in option names; `--flag True|False` to `--flag` or its opposite.
+    """Replace underscores in option names by hyphens, and `--flag True|False` by `--[no-]flag`.
 
-    `flags`: the options that take no value, and what is their opposite; "" where they have none, so
-    that leaving them out is. `names`: all options. Values and what follows `--` stay as they are.
-    Raises UsageError for `--flag=value` with another value, and for an option that begins with a
-    dash that is not a hyphen.
+    `flags`: options without a value -> their negation; "" if there is none, and the option is then
+    omitted. `names`: all options. Values and arguments after `--` are unchanged. Raises UsageError
+    for `--flag=value` with another value, and for an option that begins with a Unicode dash.
     """
     rewritten: list[str] = []
     waiting = list(arguments)
@@ -151,7 +150,7 @@ def normalize_args(
 
 
 def reject_unicode_dash(argument: str, names: Collection[str]) -> None:
-    """Refuse what would be an option but for its dash, as it is copied from a web page."""
+    """Raise UsageError for an option with a Unicode dash, as copied from a web page."""
     if argument and argument[0] in DASHES:
         bare = argument.lstrip(DASHES + "-").partition("=")[0].replace("_", "-")
         meant = f"-{bare}" if len(bare) == 1 else f"--{bare}"

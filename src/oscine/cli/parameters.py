@@ -1,4 +1,4 @@
-"""Parameters of commands, made of the records of their options."""
+"""Generates the parameters of Typer commands from option records."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def command(
 
 
 def select_options(kind: type[T], options: Mapping[str, Any]) -> T:
-    """Of a command's options those of one kind."""
+    """Make a `kind`, a class of options, from a command's keyword arguments."""
     return kind(**{name: options[name] for name in options_of(kind)})
 
 
 def group_options(kinds: Sequence[type[Any]]) -> dict[str, list[Option]]:
-    """The records of all kinds by the heading of their group, in the order of the groups.
+    """Option records of all kinds by heading, in the order of Group.
 
-    A heading also names the families that alone take the options, where all of them say the same.
+    A heading also names the families, if all options of its group belong to the same ones.
     """
     records = [record for kind in kinds for record in options_of(kind).values()]
     order = [*Group, *(record.group for record in records)]
@@ -65,7 +65,7 @@ def group_options(kinds: Sequence[type[Any]]) -> dict[str, list[Option]]:
 
 
 def to_parameter(record: Option, heading: str) -> inspect.Parameter:
-    """An option as a parameter of a command. Its help is under a heading."""
+    """An option as a parameter of a command, with its help under `heading`."""
     return inspect.Parameter(
         record.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -75,20 +75,20 @@ def to_parameter(record: Option, heading: str) -> inspect.Parameter:
 
 
 def cli_default_of(record: Option) -> Any:
-    """The default as the command line takes it."""
+    """The default value in the form of the command line."""
     return record.default if record.cli_default is None else record.cli_default
 
 
 def declare_option(kind: type[Any], name: str) -> Any:
-    """What Typer is told of an option of a kind, for a command that states its parameters."""
+    """typer.Option for one option of a class, for a command that declares its parameters itself."""
     return typer_option(options_of(kind)[name])
 
 
 def typer_option(record: Option, heading: str | None = None) -> Any:
-    """What Typer is told of an option.
+    """typer.Option for an option record.
 
-    The flag of an option with a value is named, since Typer 0.27 takes a metavar such as DEVICE for
-    the name of `device`.
+    The flag of an option with a value is explicit, since Typer 0.27 would take a metavar such as
+    DEVICE for its name.
     """
     kind, parser, metavar = cli_type(record)
     named = () if kind in (bool, bool | None) else (f"--{record.name.replace('_', '-')}",)
@@ -102,7 +102,7 @@ def typer_option(record: Option, heading: str | None = None) -> Any:
 
 
 def cli_type(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
-    """What an option is on the command line: its type there, what reads it, its value's name."""
+    """(type, parser, placeholder of the value) of an option on the command line."""
     kind = record.type if record.cli_default is None else type(record.cli_default)
     for part in get_args(kind):
         if get_origin(part) is list:  # of a few words
@@ -112,7 +112,7 @@ def cli_type(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | No
 
 
 def parse_float(text: str | float) -> float:
-    """A number."""
+    """Parse a number. Raises typer.BadParameter."""
     try:
         return float(text)
     except ValueError:
@@ -120,7 +120,7 @@ def parse_float(text: str | float) -> float:
 
 
 def parse_int(text: str | int) -> int:
-    """A whole number."""
+    """Parse an integer. Raises typer.BadParameter."""
     try:
         return int(text)
     except ValueError:
@@ -128,17 +128,17 @@ def parse_int(text: str | int) -> int:
 
 
 def optional(parser: Callable[[Any], T]) -> Callable[[Any], T | None]:
-    """A parser that takes the word None as well, as openai-whisper's optional_float does."""
+    """A parser that also accepts "None", as openai-whisper's optional_float does."""
     return lambda text: None if text is None or text == "None" else parser(text)
 
 
 def optional_str(text: str | None) -> str | None:
-    """Text, or None for the word."""
+    """Parse text; "None" gives None."""
     return None if text == "None" else text
 
 
 def comma_separated(names: Sequence[str]) -> Callable[[str], str]:
-    """Some of the names in any case, with commas between; the result has these in their own."""
+    """A parser for a comma-separated list of `names` in any case; returns it in their case."""
 
     def parse(text: str) -> str:
         parts = [part.strip().lower() for part in text.split(",")]

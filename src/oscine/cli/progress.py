@@ -1,4 +1,4 @@
-"""How far recordings are: bars on stderr, where they are seen and disturb nothing."""
+"""Progress bars of recordings, shown only if stderr is a terminal and results do not go to it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from oscine.terminal import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: Is told seconds done and in all; None: nobody is told.
+#: (seconds done, seconds in all) -> None; None: no progress is reported.
 OnProgress: TypeAlias = Callable[[float, float], None] | None
 
 
 @contextmanager
 def progress_bar(job: Job) -> Iterator[OnProgress]:
-    """A bar for one recording."""
+    """Context with the progress bar of one recording; gives its OnProgress."""
     disturbs = not job.targets and sys.stdout.isatty()
     if disturbs or not sys.stderr.isatty():
         yield None
@@ -33,8 +33,7 @@ def progress_bar(job: Job) -> Iterator[OnProgress]:
 
 @contextmanager
 def job_bars() -> Iterator[Callable[[Job], JobBar | None]]:
-    """Gives a function that adds a bar for a recording. They stay below all messages, and one whose
-    recording is done is taken away."""
+    """Context with progress bars below all messages; gives a function that adds one for a job."""
     if not sys.stderr.isatty():
         yield lambda job: None
         return
@@ -43,7 +42,7 @@ def job_bars() -> Iterator[Callable[[Job], JobBar | None]]:
 
 
 class JobBar:
-    """One recording's, with audio seconds a second. Any thread may report."""
+    """The progress bar of one recording, with its speed. Any thread may report."""
 
     def __init__(self, recording_bars: Progress, job: Job) -> None:
         name = "standard input" if job.source == STANDARD_INPUT else job.source
@@ -54,18 +53,18 @@ class JobBar:
         self._started = perf_counter()
 
     def report(self, done: float, total: float) -> None:
-        """Seconds done and in all."""
+        """Show progress; both arguments in seconds of audio."""
         speed = f"{done / (perf_counter() - self._started):.1f}x"
         self._rows.update(self._task, completed=done, total=total, speed=speed)
 
     def remove(self) -> None:
-        """Its recording is done."""
+        """Remove the bar: the recording is finished."""
         self._rows.remove_task(self._task)
 
 
 def recording_bars(transient: bool = False) -> Progress:
-    """Bars with one row a recording."""
-    # costs start-up time
+    """Progress bars with one row for each recording."""
+    # slow to import
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     return progress_bars(

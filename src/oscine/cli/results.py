@@ -1,9 +1,9 @@
-"""Which results are as they were written, so that one that was edited since is not overwritten.
+"""Writes results and records their hashes, so that a result edited since is not overwritten.
 
-One file in oscine's folder has a line for each result: hashes of its path and of its contents.
-Nothing is put beside results. Times of files would not do: copies, archives and synchronised
-folders change them without an edit, and some editors keep them. Where the file is lost, or cannot
-be written, results are overwritten as those of any program.
+A file in oscine's folder has a line for each result: hashes of its path and of its contents.
+Modification times are not reliable: copies, archives and synchronised folders change them without
+an edit, and some editors keep them. If the record is lost or cannot be written, results are
+overwritten, as by any other program.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ HASH_DIGITS = 32  # hexadecimal digits: chance alone does not make two alike
 
 
 class ResultState(Enum):
-    """What there is where a result would be written."""
+    """The state of the file at a result's path."""
 
     MISSING = auto()
-    UNKNOWN = auto()  # of another program, or the record is lost
+    UNKNOWN = auto()  # not recorded: written by another program, or the record is lost
     COMPLETE = auto()
-    PARTIAL = auto()  # its transcription was stopped
+    PARTIAL = auto()  # of an interrupted transcription
     EDITED = auto()
 
 
 class ResultStore:
-    """Writes results and knows in which state they are; `overwrite` those that were edited, too."""
+    """Writes results and tracks their states; `overwrite`: replace edited results as well."""
 
     def __init__(self, overwrite: bool = False) -> None:
         self.overwrite = overwrite
@@ -44,7 +44,7 @@ class ResultStore:
         self._known: dict[str, tuple[str, str]] | None = None
 
     def state(self, path: Path) -> ResultState:
-        """Of the result at a path. A pipe or device is as nothing: it keeps no result."""
+        """The state of the result at a path; MISSING for a pipe or device."""
         if not os.path.lexists(path) or is_special(path):
             return ResultState.MISSING
         if self._known is None:
@@ -61,11 +61,11 @@ class ResultStore:
         return ResultState.PARTIAL if entry[1] == "unfinished" else ResultState.COMPLETE
 
     def is_kept(self, path: Path) -> bool:
-        """Whether a result may not be overwritten, because it was edited."""
+        """Whether a result must not be overwritten, because it was edited."""
         return not self.overwrite and self.state(path) is ResultState.EDITED
 
     def write(self, path: Path, text: str, *, finished: bool) -> None:
-        """Write a result and note it. Raises OscineError where it cannot or may not be written."""
+        """Write a result and record it. Raises OscineError if it cannot or must not be written."""
         if self.is_kept(path):
             raise OscineError(kept_message(path))
         write_result(path, text)
@@ -79,12 +79,12 @@ class ResultStore:
             log.debug("%s: what was written is not noted: %s", self._file, error)
 
     def _read(self) -> dict[str, tuple[str, str]]:
-        """The newest line of each path; damaged lines are passed over."""
+        """The latest entry of each path; damaged lines are skipped."""
         lines = (line.split() for line in self._newest(MAX_RECORD_BYTES).splitlines())
         return {line[0]: (line[1], line[2]) for line in lines if len(line) == 3}
 
     def _newest(self, most: int) -> str:
-        """The end of the record in whole lines."""
+        """The last `most` bytes of the record, in complete lines."""
         try:
             with self._file.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -103,7 +103,7 @@ class ResultStore:
                 shorter.keep()
             finally:
                 shorter.discard()
-        # Appended in one piece: several commands may run at once.
+        # Appended with a single write: several commands may run concurrently.
         number = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(number, line.encode("ascii"))
@@ -112,12 +112,12 @@ class ResultStore:
 
 
 def record_path() -> Path:
-    """Where it is noted what was written."""
+    """Path of the record of results."""
     return hub.home() / "results"
 
 
 def kept_message(path: Path) -> str:
-    """The line for a result that is not overwritten."""
+    """The message for an edited result that is not overwritten."""
     return f"{path}: was edited since it was written and is kept; to replace it: --overwrite"
 
 

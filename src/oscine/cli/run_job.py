@@ -1,4 +1,4 @@
-"""One recording: transcribe it, write its results, keep what is done where it stops."""
+"""Runs one job: transcribes a recording and writes its results, also if it is interrupted."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MAX_MISSING_S, MAX_MISSING_FRACTION = 2.0, 0.05  # of speech without text: up to
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What is wanted of every recording: `options` go to the model, the rest is done here.
+    """Options of all jobs: `options` are passed to the model, the others are used here.
 
-    `output_format` is that of standard output, where there is only one.
+    `output_format` is the format of standard output, which has only one.
     """
 
     output_format: str
@@ -43,7 +43,7 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """One recording's transcription, as far as it came, and what it ended with; None: by itself."""
+    """The transcription of one recording, and the exception that ended it; None if complete."""
 
     job: Job
     stream: Transcription | None
@@ -52,10 +52,10 @@ class JobResult:
 
 
 def run_job(model: AnyTranscriber, job: Job, job_options: JobOptions) -> bool:
-    """Transcribe one recording and write it; False if it could not be, which is then reported.
+    """Transcribe one recording and write its results; False if that failed, which is reported.
 
-    Where it is stopped half-way, what is finished is written first. Raises UsageError for what the
-    model cannot do with any recording, OutputError where standard output takes no more.
+    If it is interrupted, the finished segments are written first. Raises UsageError for options
+    that the model does not support, OutputError if standard output is full or closed.
     """
     if not job.targets and sys.stdout is None:  # closed by the caller, as `>&-` does
         raise OutputError("standard output is closed; name a folder with --output-dir")
@@ -67,9 +67,9 @@ def run_job(model: AnyTranscriber, job: Job, job_options: JobOptions) -> bool:
 def transcribe_job(
     model: AnyTranscriber, job: Job, job_options: JobOptions, on_progress: OnProgress, **more: Any
 ) -> JobResult:
-    """Transcribe a recording, of which nothing but lines for standard output is written yet.
+    """Transcribe a recording; only line formats on standard output are written meanwhile.
 
-    Whatever stops it is noted. `more` goes to the model's `stream`.
+    Any exception is kept in the result. `more`: further arguments of the model's `stream`.
     """
     stream: Transcription | None = None
     error: BaseException | None = None
@@ -83,10 +83,10 @@ def transcribe_job(
 
 
 def finish_job(result: JobResult, job_options: JobOptions) -> bool:
-    """Write a recording's results and tell of them; False if they are not whole, which is reported.
+    """Write the results of a recording; False if they are incomplete, which is reported.
 
-    Raises what stopped the work where that is no fault of the recording, as in `run_job`; what is
-    finished is then written first.
+    Raises the exception that ended the job if the recording is not its cause, as `run_job` does;
+    the finished segments are written first.
     """
     job, stream, error = result.job, result.stream, result.error
     if isinstance(error, OscineError) and not isinstance(error, UsageError | OutputError):
@@ -112,7 +112,7 @@ def finish_job(result: JobResult, job_options: JobOptions) -> bool:
 
 
 def consume(stream: Transcription, job: Job, job_options: JobOptions) -> None:
-    """Have all segments made; those of a line format for stdout are written as they come."""
+    """Compute all segments; a line format on stdout is written as they arrive."""
     segments: Iterable[Segment] = print_segments(stream) if job_options.verbose else stream
     if not streams_to_stdout(job, job_options):
         for _ in segments:
@@ -125,7 +125,7 @@ def consume(stream: Transcription, job: Job, job_options: JobOptions) -> None:
         try:
             yield from segments
         except (OscineError, KeyboardInterrupt, MemoryError) as reason:
-            stop = reason  # first the writer gets to finish the cue that it has begun
+            stop = reason  # raised after the writer has finished its last cue
 
     for text in LINES[job_options.output_format](until_stopped(), job_options.layout):
         write_stdout(text)
@@ -134,9 +134,9 @@ def consume(stream: Transcription, job: Job, job_options: JobOptions) -> None:
 
 
 def streams_to_stdout(job: Job, job_options: JobOptions) -> bool:
-    """Whether it is written to stdout as it is made.
+    """Whether segments are written to stdout while they are computed.
 
-    Channels are not, as they come one after the other and are put in order of time at the end.
+    Not with split channels: these are transcribed one after another and merged at the end.
     """
     apart = job_options.options.get("split_channels", False)
     return not job.targets and job_options.output_format in LINES and not apart
@@ -145,7 +145,7 @@ def streams_to_stdout(job: Job, job_options: JobOptions) -> bool:
 def write_results(
     transcript: Transcript, job: Job, job_options: JobOptions, *, finished: bool = True
 ) -> bool:
-    """Write what `consume` has not; False if a file could not be, which is then reported."""
+    """Write the results that `consume` did not; False if a file failed, which is reported."""
     written = True
     for name, path in job.targets.items():
         try:
@@ -162,12 +162,12 @@ def write_results(
 
 
 def write_partial(stream: Transcription | None, job: Job, job_options: JobOptions) -> None:
-    """Write the segments there are, if there are any, and say so."""
+    """Write the finished segments of an interrupted transcription, with a message."""
     if stream is None:
         return
     try:
         transcript = stream.transcript()
-    except OscineError:  # it went with the process that it was in, of which was told
+    except OscineError:  # lost with its worker process, which was reported
         return
     if not transcript.segments:
         return
@@ -177,7 +177,7 @@ def write_partial(stream: Transcription | None, job: Job, job_options: JobOption
 
 
 def warn_missing_text(source: str, transcript: Transcript) -> None:
-    """Warn of speech that no text was found for, unless it is little."""
+    """Warn if more than a little of the detected speech has no text."""
     if (coverage := transcript.coverage) is None:
         return
     missing, speech = coverage.without_text, coverage.speech
@@ -186,7 +186,7 @@ def warn_missing_text(source: str, transcript: Transcript) -> None:
 
 
 def print_segments(stream: Iterable[Segment]) -> Iterator[Segment]:
-    """The same segments, each printed on stderr as it passes."""
+    """Pass segments through and print each on stderr."""
     for segment in stream:
         start, end = (
             timestamp(time, hours=False, marker=".") for time in (segment.start, segment.end)

@@ -1,4 +1,4 @@
-"""`oscine speak`: text in, speech out."""
+"""`oscine speak`: text to speech."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ DASH_HINT = (
 
 
 class SpeakStyleCommand(OpenAIStyleCommand):
-    """Answers what is likely to be typed by mistake."""
+    """Explains likely mistakes: text without quotes, and options of other programs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As OpenAIStyle. Raises UsageError for text without quotes and options of elsewhere."""
+        """Parse arguments. Raises UsageError for text without quotes and unsupported options."""
         try:
             return super().parse_args(ctx, args)
         except ArgumentError as error:
@@ -90,7 +90,7 @@ def speak(
     The speech goes to a file, a pipe or the loudspeaker, and nothing else does; progress and
     messages go to stderr. If it is interrupted, the part that was spoken is kept.
     """
-    # A mistake is told before anything slow begins.
+    # Report mistakes before any slow work.
     explicit = {
         name: given_options[name] for name in explicit_options(context) if name in given_options
     }
@@ -141,7 +141,7 @@ def speak(
 
 
 def plan_texts(text: str, args: SpeakCommand) -> tuple[list[tuple[int, Text]], list[str | None]]:
-    """The texts to speak, each with its line's number (0: all is one text), and their files."""
+    """The texts to speak, each with its line number (0: the whole text), and their output files."""
     words = text_input.open_text(text, plain=args.plain and not args.lines)
     if not args.lines:
         return [(0, words)], [args.output]
@@ -150,13 +150,13 @@ def plan_texts(text: str, args: SpeakCommand) -> tuple[list[tuple[int, Text]], l
 
 
 def protected_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
-    """What the speech must not take the place of: arguments, a saved voice, the model's own files.
+    """Files that the speech must not overwrite: arguments, a saved voice, the model's files.
 
-    Sound that lies in a model's folder is none of these. Raises HubError for what is no model.
+    Audio files in a model's folder are not protected. Raises HubError for an unknown model.
     """
     yield from arguments
     if voice is not None:
-        with suppress(UsageError):  # no name of a voice, but a path
+        with suppress(UsageError):  # a path, not the name of a voice
             yield from (str(store.path_of(voice)) for store in all_voice_stores())
     local = expand_user(model)
     place: Path | None = local
@@ -167,13 +167,13 @@ def protected_files(model: str, voice: str | None, arguments: list[str]) -> Iter
         folder = place if os.path.isdir(place) else place.parent
         more = (file for family in registry.families("speak") for file in family.files)
         for inside in (folder, *(folder / file for file in more if file.endswith("/"))):
-            with suppress(OSError):  # what cannot be listed is told as it is loaded
+            with suppress(OSError):  # reported when the model is loaded
                 files = (each for each in inside.iterdir() if each.is_file())
                 yield from (str(each) for each in files if each.suffix.lower() not in SUFFIXES)
 
 
 def apply_default_voice(capabilities: Capabilities, options: dict[str, Any]) -> None:
-    """A voice for a model with its own, where none is asked for: a command should not need one."""
+    """Set the model's default voice, if it has one and none is given."""
     if capabilities.default_voice is not None:
         options.setdefault("voice", capabilities.default_voice)
 
@@ -185,16 +185,16 @@ def speak_all(
     options: dict[str, Any],
     times: word_times.WordTimes | None = None,
 ) -> None:
-    """Each text to its file; a line that fails is told, and the others are spoken all the same.
+    """Speak each text into its output; a line that fails is reported, and the others are spoken.
 
-    Raises OscineError at the end where any line failed, and what fails where there are no lines.
+    Raises OscineError at the end if any line failed; a single text raises its own error.
     """
     if times is not None:
         times.load(options.get("language"))
     numbers = [number for number, _ in texts]
     if any(numbers) and (reference := options.pop("reference", None)) is not None:
         words, silence = options.pop("reference_text", None), options.pop("reference_silence", 0.0)
-        options["voice"] = model.voice_of(reference, words, silence=silence)  # heard once for all
+        options["voice"] = model.voice_of(reference, words, silence=silence)  # encoded only once
     failed = 0
     for (number, text), out in zip(texts, outputs, strict=True):
         try:
@@ -215,9 +215,9 @@ def speak_text(
     options: dict[str, Any],
     times: word_times.WordTimes | None,
 ) -> None:
-    """One text, with somebody's voice; `times`: where those of its words are written."""
+    """Speak one text; `times`: where its word times are written."""
     stream = model.stream(text, **options)
-    stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
+    stream.hold = out.waits  # a piece of the text can then be generated again if it fails
     if times is None:
         audio_output.write_speech(stream, out)
         return

@@ -1,4 +1,4 @@
-"""Where the text to be spoken comes from: the command line, a file, standard input as it comes."""
+"""Reads the text to speak from the command line, a file, or standard input as it arrives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oscine.text.plain import plain_parts, plain_text
 NOT_TEXT = "is not text in UTF-8; save or convert it as that"
 REFERENCE_TEXT_HINT = "give the words that are said, in quotes, or a file that holds them"
 MAX_BYTES = 16 << 20  # two weeks of speech
-#: An argument of one word that ends so and is no file was meant as one.
+#: An argument of one word with such a suffix is taken for a file name, also if it does not exist.
 SUFFIXES = AUDIO_SUFFIXES | frozenset(
     ".csv .doc .docx .epub .htm .html .json .log .md .odt .pdf .rst .rtf .srt .text .txt .vtt "
     ".xml".split()
@@ -28,12 +28,12 @@ SUFFIXES = AUDIO_SUFFIXES | frozenset(
 
 
 def open_text(argument: str, *, plain: bool = False) -> str | Iterator[str]:
-    """The text itself; of a file that is there its contents; of `-` standard input, bit by bit.
+    """The argument itself, the contents of an existing file, or standard input (`-`) as it arrives.
 
-    With `plain` it is Markdown, made speakable.
+    `plain`: convert Markdown to text that can be spoken.
 
-    Raises UsageError for no text and for what looks like a file and is none, OscineError for a file
-    that is empty, or holds no text in UTF-8 (its byte order mark is no part of it).
+    Raises UsageError for an empty text and for the name of a missing file, OscineError for a file
+    that is empty or not UTF-8; a byte order mark is removed.
     """
     if argument == STANDARD_INPUT:
         if sys.stdin is None:
@@ -53,16 +53,17 @@ def open_text(argument: str, *, plain: bool = False) -> str | Iterator[str]:
 
 
 def split_lines(words: str | Iterator[str], *, plain: bool) -> list[tuple[int, str]]:
-    """The lines of a text that are not empty, each a text of its own, with their numbers from 1."""
+    """The non-empty lines of a text, each with its number from 1."""
     numbered = enumerate("".join(words).split("\n"), 1)
     filled = [(number, line.strip()) for number, line in numbered if line.strip()]
     return [(number, plain_text(line) if plain else line) for number, line in filled]
 
 
 def open_reference_text(argument: str) -> str:
-    """What is said in a reference: the words themselves, or the contents of a file that is there.
+    """The transcript of a reference recording: the argument, or the contents of an existing file.
 
-    Raises UsageError for what looks like a file and is none, OscineError as open_text.
+    Raises UsageError for the name of a missing file, OscineError for a file that is empty or not
+    UTF-8.
     """
     if argument == STANDARD_INPUT:
         raise UsageError(
@@ -73,9 +74,9 @@ def open_reference_text(argument: str) -> str:
 
 
 def read_if_file(argument: str, instead_of_folder: str, instead_of_file: str) -> str | None:
-    """What is in the file of that name; None for what is called as no file.
+    """The contents of a file; None if the argument does not look like a file name.
 
-    Raises UsageError, with what to do instead, for a folder and where there is no such file.
+    Raises UsageError, with a remedy, for a folder and for a missing file.
     """
     argument = expand_tilde(argument)
     if os.path.isdir(argument):
@@ -89,7 +90,7 @@ def read_if_file(argument: str, instead_of_folder: str, instead_of_file: str) ->
 
 
 def read_file(path: Path) -> str:
-    """All of a file or pipe, line ends as \\n."""
+    """Read a whole file or pipe as text, with \\n as line ends. Raises UsageError, OscineError."""
     try:
         if is_device(path):
             raise UsageError(f"{path} is a device and not a text; give a text through -")
@@ -107,7 +108,7 @@ def read_file(path: Path) -> str:
 
 
 def read_stdin(file: Any) -> Iterator[str]:
-    """What comes, as it comes; not empty as a whole, else OscineError."""
+    """Yield text as it arrives. Raises OscineError if all of it is empty."""
     decoder = TextDecoder("standard input")
     spoken = False
     while data := read_some(file):
@@ -121,7 +122,7 @@ def read_stdin(file: Any) -> Iterator[str]:
 
 
 def read_some(file: Any) -> bytes:
-    """What is there of standard input, at least a byte of it before its end."""
+    """The bytes that have arrived; waits for at least one, empty at the end."""
     try:
         data: bytes = file.read1(1 << 16)
     except OSError as error:
@@ -131,7 +132,7 @@ def read_some(file: Any) -> bytes:
 
 
 class TextDecoder:
-    """Bytes in any pieces to text: UTF-8, with or without a byte order mark, any line ends."""
+    """Incremental UTF-8 decoder that removes a byte order mark and normalises line ends."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -139,7 +140,7 @@ class TextDecoder:
         self._decoder = IncrementalNewlineDecoder(utf8, translate=True)
 
     def decode(self, data: bytes, *, last: bool = False) -> str:
-        """What of it is whole characters; OscineError for what is no text."""
+        """Decode the complete characters so far. Raises OscineError if it is not text."""
         try:
             text = self._decoder.decode(data, final=last)
         except UnicodeDecodeError:

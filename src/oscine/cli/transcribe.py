@@ -1,4 +1,4 @@
-"""`oscine transcribe`: recordings in, text or subtitles out."""
+"""`oscine transcribe`: speech to text or subtitles."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-ALL = "all"  # of the formats
+ALL = "all"  # all output formats
 MIN_TEMPERATURE_STEP = 0.01  # of temperature: more attempts at one window are a mistake
 
 
-#: What only other programs have, and what does here what it asks for.
+#: Option that only other programs have -> what to use instead.
 ALL_HINTS = HINTS | {
     f"--{name.replace('_', '-')}": remedy
     for name, remedy in renamed_options(TranscribeOptions).items()
@@ -67,10 +67,10 @@ ALL_HINTS = HINTS | {
 
 
 class TranscribeStyleCommand(OpenAIStyleCommand):
-    """Takes what other programs call these options, and answers what they have besides."""
+    """Accepts other programs' names of options, and prints a hint for those it does not have."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As OpenAIStyle. Raises UsageError for an option that only another program has."""
+        """Parse arguments. Raises UsageError for an option that only another program has."""
         options: list[Any] = [each for each in self.params if each.param_type_name == "option"]
         takes_value = {name: not each.is_flag for each in options for name in each.opts}
         return super().parse_args(ctx, translate_foreign(args, takes_value, ALL_HINTS))
@@ -93,7 +93,7 @@ def transcribe(
     One recording goes to stdout and nothing else does; progress and messages go to stderr. A
     recording that cannot be read is reported, the others are done, and the exit code is 1.
     """
-    # A mistake is told before anything slow begins.
+    # Report mistakes before any slow work.
     explicit = explicit_options(context)
     files = [expand_tilde(each) for each in files or []]
     args = select_options(TranscribeCommand, given_options)
@@ -107,7 +107,9 @@ def transcribe(
     increment = args.temperature_increment_on_fallback
     options["temperature"] = temperature_schedule(options["temperature"], increment)
     check_layout(layout, formats, args.live or options["word_timestamps"])
-    TranscribeOptions.of(**options, model_dir=args.model_dir)  # what this model lacks is told later
+    TranscribeOptions.of(
+        **options, model_dir=args.model_dir
+    )  # unsupported options are reported later
     args = replace(args, dtype=resolve_dtype(args.dtype, args.fp16))
     written = FORMATS if ALL in formats else formats
     results = ResultStore(args.overwrite)
@@ -145,9 +147,9 @@ def transcribe_watched(
     output: Path | None,
     job_options: JobOptions,
 ) -> NoReturn:
-    """Transcribe what arrives in a folder until Ctrl-C; what fails is told, and the rest goes on.
+    """Transcribe recordings as they arrive in a folder, until Ctrl-C; failures are reported.
 
-    What is there already is transcribed too, unless it has its results.
+    Recordings that are there already are transcribed too, unless they have results.
     """
     assert args.watch is not None
     folder = expand_tilde(args.watch)
@@ -172,7 +174,7 @@ def transcribe_watched(
 
 
 def parse_formats(args: TranscribeCommand) -> tuple[str, ...]:
-    """Formats by name, each once, in the order in which they were given."""
+    """Names of the output formats without duplicates, in the given order."""
     return tuple(
         dict.fromkeys(name for each in args.output_format or ["txt"] for name in each.split(","))
     )
@@ -208,9 +210,9 @@ def find_jobs(
     folder: Path | None,
     results: ResultStore,
 ) -> tuple[tuple[Job, ...], bool]:
-    """What there is to do before anything arrives, and whether all folders could be listed.
+    """The jobs for the inputs, and whether all folders could be listed.
 
-    Options of files with results are refused where there are no such.
+    Raises UsageError for options that only apply to result files if there are none.
     """
     if args.skip_existing and args.overwrite:
         raise UsageError("overwrite does not go with skip_existing; leave out one")
@@ -225,7 +227,7 @@ def find_jobs(
 
 
 def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:
-    """Refuse a layout that nothing would be seen of, or that lacks the words."""
+    """Raise UsageError for layout options without a subtitle format or without word timestamps."""
     for name in layout.requested:
         if not set(formats) & {*SUBTITLES, ALL}:
             raise UsageError(f"{name} is for subtitles; add --output-format srt, vtt or all")
@@ -234,7 +236,7 @@ def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) 
 
 
 def temperature_schedule(first: float, increment: float | None) -> tuple[float, ...]:
-    """openai-whisper's command: from the first up to 1 in steps; no steps without an increment."""
+    """Temperatures from `first` up to 1 in steps, as in openai-whisper's command."""
     if increment is None:
         return (first,)
     if not MIN_TEMPERATURE_STEP <= increment < math.inf:
@@ -242,14 +244,14 @@ def temperature_schedule(first: float, increment: float | None) -> tuple[float, 
             "temperature_increment_on_fallback must be at least "
             f"{MIN_TEMPERATURE_STEP}, not {increment}"
         )
-    if not 0 <= first < 1:  # one attempt, or a mistake that TranscribeOptions tells
+    if not 0 <= first < 1:  # one attempt, or invalid, which TranscribeOptions reports
         return (first,)
     steps = int((1 - first) / increment + 1e-6)
     return tuple(round(first + step * increment, 6) for step in range(steps + 1))
 
 
 def resolve_dtype(dtype: Dtype, fp16: bool | None) -> Dtype:
-    """--dtype, or what openai-whisper's --fp16 means by it."""
+    """The dtype of --dtype, or that of openai-whisper's --fp16. Raises UsageError for both."""
     if fp16 is None:
         return dtype
     meant: Dtype = "f16" if fp16 else "f32"
@@ -259,7 +261,7 @@ def resolve_dtype(dtype: Dtype, fp16: bool | None) -> Dtype:
 
 
 def load_transcriber(load_options: LoadOptions) -> AnyTranscriber:
-    """A model that writes down, the default where none is named; UsageError for one that speaks."""
+    """Load the model of the options, or the default. Raises UsageError for one that speaks."""
     name = load_options.model or default_model("transcribe")
     listener: AnyTranscriber = load_for_task("transcribe", name, load_options)
     return listener

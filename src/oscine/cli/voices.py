@@ -1,4 +1,4 @@
-"""`oscine voices`: keep a voice to speak with, list those there are, remove one."""
+"""`oscine voices`: save, list and remove cloned voices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def speaking_of(model: str) -> VoiceSupport:
 
 
 def family_of(model: str) -> Family | None:
-    """The family that knows a model's name, or that its checkpoint belongs to; None without."""
+    """The family of a model, by its name or its checkpoint; None if it is unknown."""
     from oscine.weights import read_checkpoint
 
     path = expand_user(model)
@@ -68,17 +68,17 @@ def family_of(model: str) -> Family | None:
         return None if found is None else found[0]
     try:
         return registry.detect_family(read_checkpoint(path))
-    except CheckpointError:  # which is told when the model is loaded
+    except CheckpointError:  # reported when the model is loaded
         return None
 
 
 def saved_voices(model: str) -> VoiceStore:
-    """The saved voices of this machine's user that a model has to do with."""
+    """The store of saved voices of a model's family."""
     return speaking_of(model).saved()
 
 
 def all_voice_stores() -> list[VoiceStore]:
-    """The saved voices of every family. One that cannot be asked is told and left out."""
+    """The voice stores of all families; a family that fails is reported and skipped."""
     stores = []
     for family in registry.families("speak"):
         try:
@@ -225,7 +225,7 @@ def print_saved_voices(capabilities: Capabilities | None = None) -> None:
 
 
 def released_capabilities(model: str) -> Capabilities | None:
-    """What a released model can be asked for, whether or not it is here; None for any other."""
+    """The capabilities of a released model, downloaded or not; None for any other."""
     if os.path.exists(expand_user(model)):
         return None
     found = registry.find_model(model)
@@ -237,9 +237,9 @@ def released_capabilities(model: str) -> Capabilities | None:
 
 
 def capabilities_of(model: str) -> Capabilities:
-    """What a model can be asked for: of a released one, or of one on this machine by its files.
+    """The capabilities of a released model, or of a local one by its files.
 
-    Raises HubError where it is not here, CheckpointError and UsageError where it does not speak.
+    Raises HubError if it is not on this machine, CheckpointError, UsageError if it does not speak.
     """
     from oscine import hub
     from oscine.weights import read_checkpoint

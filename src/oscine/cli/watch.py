@@ -1,4 +1,4 @@
-"""`oscine transcribe --watch FOLDER`: recordings as they arrive, each once it is whole."""
+"""`oscine transcribe --watch FOLDER`: transcribes recordings as they arrive, once complete."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from oscine.cli.inputs import InputFiles, list_recordings
 from oscine.cli.jobs import Job
 from oscine.errors import OscineError, UsageError
 
-POLL_INTERVAL_S = 1.0  # between looks at the folder, at least
-SETTLE_TIME_S = 2.0  # for which size and time of a file that is whole do not change
-IDLE_FACTOR = 10  # of the time that a look takes: large folders are looked at less often
+POLL_INTERVAL_S = 1.0  # minimum between polls of the folder
+SETTLE_TIME_S = 2.0  # a file is complete if its size and time have not changed for this long
+IDLE_FACTOR = 10  # idle time as a multiple of a poll's time: large folders are polled less often
 
-#: Size, time of the last change, and which file it is.
+#: (size, modification time, inode) of a file.
 FileSignature = tuple[int, int, int]
 
 
 class FolderWatcher:
-    """The recordings of a folder that are whole and were not given before, or have changed since.
+    """Finds the recordings of a folder that are complete and new, or changed since the last poll.
 
     `plan` makes jobs of recordings.
     """
@@ -45,9 +45,9 @@ class FolderWatcher:
         self._problem = ""
 
     def poll(self) -> Iterator[tuple[Job, bool]]:
-        """What is ready now, and whether it was there before the watch began.
+        """Yield (job, whether it existed before the watch began) for recordings that are ready.
 
-        Raises OscineError where the folder cannot be listed any more.
+        Raises OscineError if the folder can no longer be listed.
         """
         try:
             found = list_recordings(self._folder, recursive=self._recursive, output=self._output)
@@ -71,12 +71,12 @@ class FolderWatcher:
                 self._old.discard(job.source)
 
     def _jobs(self, found: InputFiles) -> tuple[Job, ...]:
-        """Where two recordings would have one result, that is told once, until it is mended."""
+        """Plan jobs; a conflict between results is reported once until it is resolved."""
         try:
             jobs = self._plan(found)
         except UsageError as error:
             if str(error) != self._problem:
-                warn(f"{error}; waiting until this is mended")
+                warn(f"{error}; waiting until this is resolved")
             self._problem = str(error)
             return ()
         self._problem = ""
@@ -92,7 +92,7 @@ class FolderWatcher:
 
 
 class JobQueue(Protocol):
-    """Works on jobs, on several at once perhaps."""
+    """Runs jobs, possibly several at once, as JobPool does."""
 
     def add(self, job: Job) -> None: ...
     def write(self) -> None: ...
@@ -114,12 +114,12 @@ def watch(
 
 
 def pause(seconds: float) -> None:
-    """Wait for the next look."""
+    """Wait before the next poll."""
     time.sleep(seconds)
 
 
 def file_signature(source: str) -> FileSignature | None:
-    """What tells a file from itself after a change; None where there is none."""
+    """The signature of a file, which changes with its contents; None if it does not exist."""
     try:
         status = os.stat(source)
     except OSError:
@@ -128,10 +128,10 @@ def file_signature(source: str) -> FileSignature | None:
 
 
 def is_being_written(source: str) -> bool:
-    """Whether a file is open for writing, where the system tells (Linux, for files of one's own).
+    """Whether another process has a file open for writing, on Linux and for the user's own files.
 
-    There a lease to read is refused as long as another has the file open to write: fcntl(2). Where
-    the lease is broken meanwhile, the signal that says so is one that does nothing.
+    A read lease is refused as long as the file is open for writing: fcntl(2). If the lease is
+    broken meanwhile, the signal is SIGURG, which is ignored.
     """
     try:
         import fcntl
@@ -142,7 +142,7 @@ def is_being_written(source: str) -> bool:
     try:
         number = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return False  # it is told when it is read
+        return False  # reported when it is read
     try:
         fcntl.fcntl(number, choose, signal.SIGURG)
         fcntl.fcntl(number, lease, fcntl.F_RDLCK)

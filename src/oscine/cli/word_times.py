@@ -1,7 +1,7 @@
-"""`oscine speak --word-times`: when each word of the speech is spoken.
+"""`oscine speak --word-times`: the times of the words in generated speech.
 
-A model of speech does not tell. So each piece of the text is aligned with its part of the speech by
-a Whisper model, as word times of a recording are found, and the result says which model that was.
+A text-to-speech model does not report them, so a Whisper model aligns each piece of the text with
+its part of the speech (forced alignment); the result names that model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORMATS = ("json", "srt", "vtt")
 
 
 class BufferedStream:
-    """A stream of speech that keeps what was made."""
+    """A speech stream that keeps all audio it has yielded."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -55,15 +55,15 @@ class BufferedStream:
             yield audio
 
     def samples(self) -> Samples:
-        """All of it so far, [n]."""
+        """All samples so far: float32 [n]."""
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
 
 
 @dataclass(slots=True)
 class WordTimes:
-    """Where the times of words are written, and what finds them once it is loaded.
+    """The output file of word times, and the aligner once it is loaded.
 
-    `language`: a code, None: that of the speech.
+    `language`: a language code; None: detected from the speech.
     """
 
     path: Path
@@ -74,9 +74,9 @@ class WordTimes:
     language: str | None = None
 
     def load(self, language: str | None) -> None:
-        """Have the aligner, so that a mistake is told before any speech is made.
+        """Load the aligner, before any speech is generated.
 
-        Raises UsageError for a model that cannot align, or not in this language.
+        Raises UsageError for a model that cannot align, or does not support the language.
         """
         from oscine.options.transcribe import TranscribeOptions
 
@@ -92,7 +92,7 @@ class WordTimes:
             )
 
     def write(self, speech: BufferedStream) -> None:
-        """Align all of it. What cannot be aligned is told and has no words."""
+        """Align all pieces and write the file. A piece that fails is reported and has no words."""
         samples, rate = speech.samples(), speech.rate
         language = self.language
         if language is None:
@@ -116,7 +116,7 @@ class WordTimes:
     def words(
         self, piece: SpokenPiece, samples: Samples, rate: int, language: str
     ) -> tuple[Word, ...]:
-        """Of a piece, in seconds of all the speech; none where it is not whole or too long."""
+        """The words of a piece, with times in the whole speech; none if it cannot be aligned."""
         from oscine.audio.io import open_source  # av is slow to import
 
         try:
@@ -140,10 +140,10 @@ class WordTimes:
 
 
 def plan_word_times(args: SpeakCommand, inputs: Iterable[str]) -> WordTimes | None:
-    """What the options ask for, looked at before anything slow begins; None: no times.
+    """Check the options of word times before slow work; None if they are not requested.
 
-    `inputs`: what is read. Raises UsageError for what cannot be meant, OscineError where there can
-    be no such file, HubError for an aligner that is no model.
+    `inputs`: paths that are read. Raises UsageError for contradictory options, OscineError if the
+    file cannot be written, HubError for an unknown aligner.
     """
     if args.word_times is None:
         if args.aligner is not None:
@@ -169,7 +169,7 @@ def plan_word_times(args: SpeakCommand, inputs: Iterable[str]) -> WordTimes | No
 
 
 def to_segment(number: int, piece: SpokenPiece, words: tuple[Word, ...]) -> Segment:
-    """A piece as a segment; its probability is that of its words."""
+    """A piece of speech as a segment; avg_logprob is the mean over its words."""
     from oscine.text.compression import compression_ratio
 
     logs = [math.log(max(each.probability, 1e-9)) for each in words]
