@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "tree": (),
     "probe": ("errors",),
     "errors": ("types",),
+    "budget": ("errors",),
     "transport": ("errors",),
     "manifest": ("errors", "files", "model_files"),
     "download": ("errors", "files", "manifest", "transport"),
@@ -51,6 +52,7 @@ MAY_IMPORT = {
     "loading": (
         *(
             "backends",
+            "budget",
             "errors",
             "family",
             "files",
@@ -60,6 +62,7 @@ MAY_IMPORT = {
             "models.base_model",
             "notebook",
             "ops",
+            "ops.sizing",
             "registry",
         ),
         "weights",
@@ -103,13 +106,15 @@ MAY_IMPORT = {
     "model_files": ("errors", "files"),
     "text": ("types", "errors", "files", "model_files"),
     "weights": ("types", "errors", "files", "model_files", "dtypes"),
-    "gpu": ("types", "errors", "dtypes", "probe"),
+    "gpu": ("types", "errors", "dtypes", "budget", "probe"),
     "ops": ("ops.backend", "ops.reference.vocabulary", "ops.state", "ops.types"),
     "ops.types": (),
     "ops.state": ("ops.types",),
     "ops.facts": (),
-    "ops.reference": ("dtypes", "ops.facts", "ops.state", "ops.types", "probe", "threads"),
-    "ops.backend": ("ops.reference.vocabulary", "ops.types", "tree"),
+    "ops.reference": (
+        *("dtypes", "budget", "ops.facts", "ops.state", "ops.types", "probe", "threads"),
+    ),
+    "ops.backend": ("budget", "errors", "ops.reference.vocabulary", "ops.types", "tree"),
     # Of the definitions a GPU's side takes how operands are checked, not how they are computed.
     "ops.webgpu": (
         *("dtypes", "errors", "gpu", "ops.state", "ops.types"),
@@ -118,6 +123,7 @@ MAY_IMPORT = {
     # These hold one side against the other.
     "ops.cases": ("dtypes", "ops", "ops.reference.sampling"),
     "ops.check": ("errors", "ops", "ops.cases", "ops.reference", "ops.webgpu"),
+    "ops.sizing": ("errors", "ops.backend", "ops.reference"),
     "ops.shadow": (
         *("errors", "gpu", "ops", "ops.check", "ops.facts", "ops.reference", "ops.webgpu"),
         "tree",

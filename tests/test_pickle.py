@@ -39,7 +39,7 @@ def checkpoint(folder: str) -> Path:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pickled_model_is_opened_again_as_it_was(family: str) -> None:
-    how: dict[str, Any] = {"offline": True, "deterministic": True}
+    how: dict[str, Any] = {"offline": True, "deterministic": True, "memory": "1GB"}
     model = oscine.load(checkpoint(family), device="cpu", dtype="f32", **how)
     pickled = pickle.dumps(model)
     assert len(pickled) < 1000  # how it was opened, and no weights

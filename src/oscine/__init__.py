@@ -40,6 +40,7 @@ def load(
     offline: bool = False,
     progress: bool = False,
     deterministic: bool = False,
+    memory: "str | int | None" = None,
 ) -> "Model[Any]":
     """Load a model by name, fetching it if need be, or from a file or folder.
 
@@ -50,12 +51,22 @@ def load(
     `deterministic`: batches of one size, so that a result on a device is the same under any load,
     bit for bit. On a GPU they are of 16 sequences, which costs time where fewer run; NumPy computes
     one after another.
+    `memory`: the most that the model may allocate on its device for weights, sequences and what it
+    computes: bytes, or text such as "4GB", "1.5GiB" or "50%" of what is free. With less memory
+    fewer sequences run at once; results stay the same. None: as much as the device has. See
+    docs/devices.md.
     Raises UsageError, HubError, CheckpointError, DeviceError.
     """
     from oscine.loading import load as load_model  # a bare `import oscine` stays quick
 
     return load_model(
-        model, device, dtype, offline=offline, progress=progress, deterministic=deterministic
+        model,
+        device,
+        dtype,
+        offline=offline,
+        progress=progress,
+        deterministic=deterministic,
+        memory=memory,
     )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from oscine.errors import DeviceError, UsageError
+from oscine.errors import DeviceError, MemoryBudgetError, UsageError
 from oscine.gpu.device import implementations, list_adapters, no_adapter_error, parse_index
 from oscine.ops import Backend
 from oscine.ops.reference import Reference
@@ -77,12 +77,15 @@ def build_with_fallback(make: Callable[[Backend], Made], backend: Backend, devic
     """The engine on a backend, or on the next that can do this model.
 
     A backend that cannot is closed, so that its memory is there for the next.
-    Raises DeviceError where a GPU was asked for and none can.
+    Raises MemoryBudgetError where the model exceeds its budget, as it would on any backend, and
+    DeviceError where a GPU was asked for and none can.
     """
     failed: dict[str, DeviceError] = {}
     while True:
         try:
             return make(backend)
+        except MemoryBudgetError:
+            raise
         except DeviceError as problem:
             name = getattr(backend, "gpu", backend).name  # in shadow mode that of the adapter too
             if device == "cpu" or name in failed:

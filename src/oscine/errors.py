@@ -10,6 +10,7 @@
     ├── DeviceError                      no such adapter, or the adapter failed its check
     │   ├── DeviceLostError              the driver took the device away: nothing on it is left
     │   └── DeviceMemoryError            no room: something smaller may fit
+    │       └── MemoryBudgetError        no room within the budget that `memory` sets
     ├── BusyError                        too much waits for the device already
     ├── DeadlineError                    it was not done by the time that its caller gave
     ├── NonFiniteError                   NaN or infinity where numbers should be
@@ -166,6 +167,21 @@ class DeviceMemoryError(DeviceError):
 
     def __init__(self, device: str, problem: str) -> None:
         super().__init__(f"{device}: {problem}; use a smaller batch or model, or --device cpu")
+
+
+class MemoryBudgetError(DeviceMemoryError):
+    """More memory than the budget of a model allows, which `memory` or `--memory` sets.
+
+    `needed`: bytes that the budget would have to be at least.
+    """
+
+    def __init__(self, device: str, needed: int, needed_text: str, limit_text: str) -> None:
+        OscineError.__init__(
+            self,
+            f"{device}: at least {needed_text} of memory are needed, and the budget is "
+            f"{limit_text}; use a larger --memory, a smaller model or, on a GPU, --dtype f16",
+        )
+        self.needed = needed
 
 
 class BusyError(OscineError):

@@ -18,7 +18,8 @@ from oscine.backends import (
     parse_device,
     reopen,
 )
-from oscine.errors import CheckpointError, DeviceError, UsageError
+from oscine.budget import MemoryLimit
+from oscine.errors import CheckpointError, DeviceError, MemoryBudgetError, UsageError
 from oscine.family import LoadContext, Network, RunnerT, Weights
 from oscine.files import expand_user
 from oscine.fleet.model import open_fleet
@@ -26,6 +27,7 @@ from oscine.models.base_model import Model
 from oscine.models.loader import DTYPES
 from oscine.notebook import DownloadBars
 from oscine.ops import Backend
+from oscine.ops.sizing import bytes_needed
 from oscine.weights import read_checkpoint
 
 
@@ -37,8 +39,10 @@ def load(
     offline: bool = False,
     progress: bool = False,
     deterministic: bool = False,
+    memory: str | int | None = None,
 ) -> Model[Any]:
     """See oscine.load."""
+    limit = None if memory is None else MemoryLimit.of(memory)
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     name = str(model or registry.default_model("transcribe"))
@@ -50,11 +54,16 @@ def load(
     try:
         if wanted == ALL:
             loaded = open_fleet(
-                list_gpus(), place, dtype, offline=offline, deterministic=deterministic
+                list_gpus(),
+                place,
+                dtype,
+                offline=offline,
+                deterministic=deterministic,
+                memory=memory,
             )
         else:
             backend = choose_backend(wanted)
-            loaded = load_path(path, name, backend, wanted, dtype, offline=offline)
+            loaded = load_path(path, name, backend, wanted, dtype, offline=offline, limit=limit)
             if deterministic:
                 loaded.engine.fix_rows()
     except CheckpointError as error:
@@ -64,13 +73,20 @@ def load(
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend
         raise CheckpointError(error.path, error.problem, remedy) from error
     loaded._reopen = partial(
-        load, place, device, dtype, offline=offline, deterministic=deterministic
+        load, place, device, dtype, offline=offline, deterministic=deterministic, memory=memory
     )
     return loaded
 
 
 def load_path(
-    path: Path, given: str, backend: Backend, device: str, dtype: str, *, offline: bool
+    path: Path,
+    given: str,
+    backend: Backend,
+    device: str,
+    dtype: str,
+    *,
+    offline: bool,
+    limit: MemoryLimit | None = None,
 ) -> Model[Any]:
     """The model in a folder or file, `given` by that path or a name. Raises as oscine.load."""
     checkpoint = read_checkpoint(path)
@@ -80,12 +96,32 @@ def load_path(
     network = registry.network_of(family)
     with registry.plugin_errors(family, f"load {path}"):
         weights = network.load_weights(checkpoint, dtype)
-        runner = build_with_fallback(partial(network.runner, weights), backend, device)
-        rebuild = RunnerFactory(network, resolved(path), dtype, device, runner)
+        runner = build_with_fallback(partial(make_runner, network, weights, limit), backend, device)
+        rebuild = RunnerFactory(network, resolved(path), dtype, device, limit, runner)
         model = network.model(runner, weights, LoadContext(given, name, offline, rebuild))
         if not isinstance(model, Model):
             raise TypeError(f"its model is of type {type(model).__name__}, not a Model")
     return model
+
+
+def make_runner(
+    network: Network[Weights, RunnerT],
+    weights: Weights,
+    limit: MemoryLimit | None,
+    backend: Backend,
+) -> RunnerT:
+    """The runner on a backend, whose memory is limited from its weights on.
+
+    Raises MemoryBudgetError with what the runner needs as far as that is known beforehand.
+    """
+    if limit is not None:
+        backend.budget.set_limit(limit)
+    before = backend.budget.used
+    try:
+        return network.runner(weights, backend)
+    except MemoryBudgetError as problem:
+        needed = before + bytes_needed(partial(network.runner, weights), backend)
+        raise backend.budget.too_small(max(needed, problem.needed)) from None
 
 
 def model_name(path: Path) -> str:
@@ -114,11 +150,12 @@ class RunnerFactory(Generic[Weights, RunnerT]):
         path: Path,
         dtype: str,
         device: str,
+        limit: MemoryLimit | None,
         runner: RunnerT,
     ) -> None:
         """`runner`: the one that is in use."""
         self.network, self.path, self.dtype, self.device = network, path, dtype, device
-        self.runner = runner
+        self.limit, self.runner = limit, runner
 
     def __call__(self) -> RunnerT:
         """The new runner; the old one cannot be used any more.
@@ -130,13 +167,11 @@ class RunnerFactory(Generic[Weights, RunnerT]):
         lost = self.runner
         close(lost.backend)  # a lost device holds its memory until then
         weights = self.network.load_weights(read_checkpoint(self.path), self.dtype)
+        make = partial(make_runner, self.network, weights, self.limit)
         try:
-            self.runner = build_with_fallback(
-                partial(self.network.runner, weights),
-                reopen(lost.device, self.device),
-                self.device,
-            )
+            self.runner = build_with_fallback(make, reopen(lost.device, self.device), self.device)
+        except MemoryBudgetError:
+            raise
         except DeviceError as problem:
-            backend = fall_back_to_cpu(lost.device, problem)
-            self.runner = self.network.runner(weights, backend)
+            self.runner = make(fall_back_to_cpu(lost.device, problem))
         return self.runner

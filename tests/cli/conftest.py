@@ -90,9 +90,17 @@ class FakeModel:
         self.asked: list[dict[str, Any]] = []
 
     def load(
-        self, name: str, *, device: str, dtype: str, offline: bool, deterministic: bool
+        self,
+        name: str,
+        *,
+        device: str,
+        dtype: str,
+        offline: bool,
+        deterministic: bool,
+        memory: str | None,
     ) -> FakeModel:
-        self.loaded.append((name, device, dtype, offline, *["same"] * deterministic))
+        more = [*["same"] * deterministic, *[memory] * (memory is not None)]
+        self.loaded.append((name, device, dtype, offline, *more))
         return self
 
     def stream(self, source: str, *, progress: Any, **options: Any) -> FakeStream:

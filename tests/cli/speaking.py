@@ -91,9 +91,17 @@ class Speaker:
         self.streams: list[Stream] = []
 
     def load(
-        self, name: str, *, device: str, dtype: str, offline: bool, deterministic: bool
+        self,
+        name: str,
+        *,
+        device: str,
+        dtype: str,
+        offline: bool,
+        deterministic: bool,
+        memory: str | None,
     ) -> Speaker:
-        self.loaded.append((name, device, dtype, offline, *["same"] * deterministic))
+        more = [*["same"] * deterministic, *[memory] * (memory is not None)]
+        self.loaded.append((name, device, dtype, offline, *more))
         return self
 
     def trace(self) -> dict[str, tuple[int, float]]:

@@ -110,10 +110,10 @@ def test_what_is_asked_goes_to_the_model(speaker: Speaker) -> None:
         "--top_p 0.9 --repetition_penalty 1.1 --do_sample False --subtalker-temperature 0.7 "
         "--subtalker-top-k 0 --subtalker-top-p 1 --no-subtalker-do-sample --max-seconds 30 "
         "--max-frames 9 --no-guard --streamed-text --device cpu --dtype f32 --offline "
-        "--deterministic --threads 1"
+        "--deterministic --memory 50% --threads 1"
     )
     assert speak("Hello", "-o", "a.wav", *arguments.split()) == 0
-    assert speaker.loaded == [("weights", "cpu", "f32", True, "same")]
+    assert speaker.loaded == [("weights", "cpu", "f32", True, "same", "50%")]
     ((_, options),) = speaker.asked
     assert options == {
         "voice": "Vivian", "language": "German", "instruct": "happily", "seed": 7,

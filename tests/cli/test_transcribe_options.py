@@ -217,6 +217,7 @@ ELSEWHERE = {
     "fp16": "test_what_is_loaded",
     "offline": "test_what_is_loaded",
     "deterministic": "test_what_is_loaded",
+    "memory": "test_what_is_loaded",
     "threads": "test_threads",
     "temperature_increment_on_fallback": "test_temperature_steps",
     "live": "test_words_come_as_they_are_said",
@@ -306,6 +307,7 @@ def test_a_layout_is_for_subtitles_among_all_formats(
         ("--fp16 True", ("weights", "auto", "f16", False)),
         ("--dtype f16 --offline", ("weights", "auto", "f16", True)),
         ("--deterministic", ("weights", "auto", "auto", False, "same")),
+        ("--memory 1.5GiB", ("weights", "auto", "auto", False, "1.5GiB")),
         ("--fp16 False --dtype f32 --device cpu", ("weights", "cpu", "f32", False)),
     ],
 )

@@ -27,9 +27,16 @@ class Cloner:
         self.asked: list[tuple[Any, ...]] = []
 
     def load(
-        self, name: str, *, device: str, dtype: str, offline: bool, deterministic: bool
+        self,
+        name: str,
+        *,
+        device: str,
+        dtype: str,
+        offline: bool,
+        deterministic: bool,
+        memory: str | None,
     ) -> Cloner:
-        self.asked.append((name, device, dtype, offline))
+        self.asked.append((name, device, dtype, offline, *[memory] * (memory is not None)))
         return self
 
     def speak(self) -> None:

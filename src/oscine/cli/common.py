@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from oscine import registry
+from oscine.budget import MemoryLimit
 from oscine.cli.console import warn, write_stderr
 from oscine.cli.parameters import declare_option
 from oscine.errors import UsageError
@@ -34,6 +35,7 @@ Device = Annotated[str, declare_option(LoadOptions, "device")]
 Precision = Annotated[Dtype, declare_option(LoadOptions, "dtype")]
 Threads = Annotated[int | None, declare_option(LoadOptions, "threads")]
 Offline = Annotated[bool, declare_option(LoadOptions, "offline")]
+Memory = Annotated[str | None, declare_option(LoadOptions, "memory")]
 
 
 def explicit_options(context: typer.Context) -> frozenset[str]:
@@ -97,8 +99,10 @@ def set_threads(number: int | None) -> None:
         set_count(number)
 
 
-def check_device(device: str) -> None:
-    """Raise UsageError for an invalid device name, without looking for devices."""
+def check_device(device: str, memory: str | None = None) -> None:
+    """Raise UsageError for an invalid device name or memory size, without looking for devices."""
+    if memory is not None:
+        MemoryLimit.of(memory)
     if device not in ("auto", "cpu") or {"OSCINE_DEVICE", "OSCINE_WEBGPU"} & os.environ.keys():
         from oscine.backends import parse_device  # slow to import
 
@@ -135,6 +139,7 @@ def load_model(name: str, how: LoadOptions) -> Model[Any]:
         dtype=how.dtype,
         offline=how.offline,
         deterministic=how.deterministic,
+        memory=how.memory,
     )
 
 

@@ -42,7 +42,7 @@ MAX_CUE_S = 7.0  # seconds: what Netflix's Timed Text Style Guide allows
 SENTENCE_ENDS = tuple(".!?。？！")
 #: Parameters that can be used with --live; all others are refused by name.
 ALLOWED_OPTIONS = frozenset(
-    "live latency files model device dtype fp16 offline deterministic threads verbose "
+    "live latency files model device dtype fp16 offline deterministic memory threads verbose "
     "output_format".split()
 )
 #: Parameters that can be used with --live and a subtitle format.

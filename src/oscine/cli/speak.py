@@ -109,7 +109,7 @@ def speak(
     if text == voice_options.reference == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(args.threads)
-    check_device(args.device)
+    check_device(args.device, args.memory)
     texts, targets = plan_texts(text, args)
     if voice_options.reference_text is not None:
         voice_args["reference_text"] = text_input.open_reference_text(voice_options.reference_text)

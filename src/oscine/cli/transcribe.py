@@ -115,7 +115,7 @@ def transcribe(
     results = ResultStore(args.overwrite)
     jobs, complete = find_jobs(files, args, written, folder, results)
     set_threads(args.threads)
-    check_device(args.device)
+    check_device(args.device, args.memory)
     if folder is not None:
         make_output_folder(folder)
     set_up_logging(args.verbose)

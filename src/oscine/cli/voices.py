@@ -11,6 +11,7 @@ import typer
 from oscine import registry
 from oscine.cli.common import (
     Device,
+    Memory,
     Offline,
     Precision,
     Threads,
@@ -118,6 +119,7 @@ def save(
     dtype: Precision = "auto",
     threads: Threads = None,
     offline: Offline = False,
+    memory: Memory = None,
 ) -> None:
     """Save the voice of a recording, and print its file.
 
@@ -139,9 +141,9 @@ def save(
     if (capabilities := released_capabilities(model)) is not None:
         capabilities.require_cloning()
     set_threads(threads)
-    check_device(device)
+    check_device(device, memory)
     set_up_logging(verbose=False)
-    how = LoadOptions(device=device, dtype=dtype, offline=offline)
+    how = LoadOptions(device=device, dtype=dtype, offline=offline, memory=memory)
     speaker: SpeechModel = load_for_task("speak", model, how)
     file = saved_voices(model).save(name, speaker.voice_of(recording, text))
     done = "replaced" if there else "saved"

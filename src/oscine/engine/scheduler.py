@@ -456,13 +456,21 @@ class Engine(Generic[R]):
         return entries
 
     def _retreat(self, entries: list[BatchEntry], problem: DeviceMemoryError) -> None:
-        """Start fewer side by side where memory has run out, again from their prompts."""
+        """Start fewer side by side where memory has run out, again from their prompts.
+
+        Where nothing else runs, the memory for more is given back first. A sequence that is alone
+        in memory of its own size fails.
+        """
         self._abandon(entries)
-        if len(entries) == 1 and not self.running:
-            entries[0].sequence.fail(problem)
+        first = entries[0].sequence
+        spare = self._slots.count > first.rows or self._cache.count > 1
+        if len(entries) == 1 and not self.running and not spare:
+            first.fail(problem)
             return
         self.most_slots = max(1, (self.running + len(entries)) // 2)
         log.warning("%s; going on with %d side by side", problem, self.most_slots)
+        if not self._entries:
+            self._release()
         for entry in reversed(entries):
             self._again(entry.sequence, lost=False)
 

@@ -501,9 +501,16 @@ class Fleet(Model[Any]):
 
 
 def open_fleet(
-    devices: list[str], name: str, dtype: str, *, offline: bool, deterministic: bool = False
+    devices: list[str],
+    name: str,
+    dtype: str,
+    *,
+    offline: bool,
+    deterministic: bool = False,
+    memory: str | int | None = None,
 ) -> Fleet:
     """A model by name or path on each of the devices, `gpu:N`. Raises what oscine.load raises."""
     threads = max(1, thread_count() // len(devices))
     families = registry.registered()
-    return Fleet(devices, LoadRequest(name, dtype, offline, deterministic, families, threads))
+    request = LoadRequest(name, dtype, offline, deterministic, memory, families, threads)
+    return Fleet(devices, request)

@@ -48,6 +48,7 @@ class LoadRequest:
     dtype: str
     offline: bool
     deterministic: bool
+    memory: str | int | None
     families: tuple[Family, ...]
     threads: int
 
@@ -85,7 +86,8 @@ class Worker:
         stdout, stdin = cast(BinaryIO, self.process.stdout), cast(BinaryIO, self.process.stdin)
         self._pipes = Connection(stdout, stdin)
         level = logging.getLogger("oscine").getEffectiveLevel()
-        what = opening.name, device, opening.dtype, opening.offline, opening.deterministic
+        how = opening.offline, opening.deterministic, opening.memory
+        what = opening.name, device, opening.dtype, *how
         self._pipes.send(NO_REQUEST, messages.LOAD, *what, level, opening.families)
         listening = Thread(target=self._listen, name=f"oscine errors {device}", daemon=True)
         listening.start()

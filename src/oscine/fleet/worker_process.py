@@ -206,11 +206,13 @@ def serve(link: Connection, load: Load) -> None:
 def load_model(link: Connection, load: Load, message: Message) -> Any:
     """The model; the parent is told what it has, or what was wrong."""
     try:
-        name, device, dtype, offline, deterministic, level, families = message.read()
+        name, device, dtype, offline, deterministic, memory, level, families = message.read()
         logging.getLogger().setLevel(level)
         for family in families:
             registry.register(family)
-        model = load(name, device, dtype, offline=offline, deterministic=deterministic)
+        model = load(
+            name, device, dtype, offline=offline, deterministic=deterministic, memory=memory
+        )
         about = (
             describe_object(model),
             model.name,

@@ -10,6 +10,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.budget import Budget
 from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
@@ -37,6 +38,8 @@ class Memory:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        host = device.adapter.adapter_type in ("CPU", "IntegratedGPU")
+        self.budget = Budget(device.name, in_host_memory=host)
         #: Bytes of the largest tensor that a kernel can be given; parts of a weight are as large.
         self.largest_binding = min(
             device.adapter.limits["max-storage-buffer-binding-size"],
@@ -53,16 +56,26 @@ class Memory:
         try:
             return self.create(nbytes, usage)
         except DeviceMemoryError:
+            self.staging.clear()
             self.device.wait_idle()  # what was dropped a moment ago may be room enough
         return self.create(nbytes, usage)
 
     def create(self, nbytes: int, usage: int) -> Any:
         """A new buffer, at the first attempt."""
+        size = max(nbytes, 16)
+        self.budget.check(size)
         try:
-            return self.device.handle.create_buffer(size=max(nbytes, 16), usage=usage)
+            buffer = self.device.handle.create_buffer(size=size, usage=usage)
         except self.device.error_types as problem:
             doing = f"no room for {mebibytes(nbytes)}"
             raise self.device.wrap_error(problem, doing, DeviceMemoryError) from problem
+        self.budget.hold(buffer, size)
+        return buffer
+
+    def destroy(self, buffer: Any) -> None:
+        """Give the memory of a buffer back to the device."""
+        buffer.destroy()
+        self.budget.drop(buffer)
 
     def room(self, nbytes: int) -> bool:
         """Whether so many bytes can be had now, found by trying.
@@ -80,7 +93,7 @@ class Memory:
             return False
         finally:
             for buffer in held:
-                buffer.destroy()
+                self.destroy(buffer)
             self.device.wait_idle()
         return True
 
@@ -94,7 +107,7 @@ class Memory:
             for part in tensor.parts or (tensor,):
                 if part.buffer is not None and part.buffer not in self.released:
                     self.released.add(part.buffer)
-                    part.buffer.destroy()
+                    self.destroy(part.buffer)
         self.releases += 1
         self.device.wait_idle()
 
@@ -167,7 +180,7 @@ class Memory:
             raise IndexError(f"{list(pairs)} are not all items of {items}, {places}")
         if not pairs:
             return
-        between = self.third() if source.buffer is target.buffer else None
+        between = self.third(size) if source.buffer is target.buffer else None
 
         def fill(encoder: Any) -> None:
             copy = encoder.copy_buffer_to_buffer
@@ -182,10 +195,11 @@ class Memory:
 
         self.device.submit(fill)
 
-    def third(self) -> Tensor:
-        """Memory for copies within a slot, made on first use."""
-        if self.between is None:
-            self.between = self.zeros((COPY_BYTES,), np.uint8)
+    def third(self, size: int) -> Tensor:
+        """Memory for copies of items of that many bytes within a slot, made on first use."""
+        wanted = min(size, COPY_BYTES)
+        if self.between is None or self.between.nbytes < wanted:
+            self.between = self.zeros((wanted,), np.uint8)
         return self.between
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:

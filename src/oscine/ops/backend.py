@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from oscine.budget import Budget
+from oscine.errors import DeviceMemoryError
 from oscine.ops.reference.vocabulary import Ops
 from oscine.ops.types import Tensor
 from oscine.tree import tree_map
@@ -30,6 +32,11 @@ class Backend(Ops, Protocol):
     f16_cross_kv: bool  # whether float16 buffers for cross_attention save time, as they save memory
     is_async: bool  # whether a plan runs while the host does something else
     batch_invariant: bool  # whether kernels may not depend on how much memory a cache has
+
+    @property
+    def budget(self) -> Budget:
+        """Counts what is allocated: weights, buffers, and on a GPU what plans compute."""
+        ...
 
     def upload(self, array: np.ndarray) -> Tensor:
         """A constant: float32, float16 and bfloat16 matrices, float32 vectors."""
@@ -110,6 +117,19 @@ class Backend(Ops, Protocol):
         them: by plan, or by plan/kernel under OSCINE_TRACE=kernels; empty where it does not.
         """
         ...
+
+
+def check_room(backend: Backend, nbytes: int, share: float = 1) -> None:
+    """Raise DeviceMemoryError where so many bytes more are over a share of what is free, if that is
+    known; of a budget all may be used, as its owner has left the rest to others."""
+    backend.budget.check(nbytes)
+    free = backend.memory_limits()[1]
+    if backend.budget.limit is not None:
+        share = 1
+    if free is not None and nbytes > share * free:
+        part = "" if share == 1 else f"{share:.0%} of "
+        problem = f"no room for {nbytes >> 20} MiB more in {part}the memory that is free"
+        raise DeviceMemoryError(backend.name, problem)
 
 
 def copy_starts(

@@ -57,6 +57,7 @@ class Shadow:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()
+        self.budget = gpu.budget
         self.name = f"{gpu.name}, checked op by op"
         self.calls = 0
 

@@ -13,7 +13,12 @@ from oscine import ops
 from oscine.engine.plan_cache import PlanCache
 from oscine.errors import DeviceMemoryError
 from oscine.models.qwen3_tts import model
-from oscine.models.qwen3_tts.buffers import TalkerBuffers, allocate_buffers, write_rope_tables
+from oscine.models.qwen3_tts.buffers import (
+    TalkerBuffers,
+    allocate_buffers,
+    buffer_bytes,
+    write_rope_tables,
+)
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.sequences import UtteranceRequest, initial_state, pack_sampling_params
 from oscine.ops import Tensor
@@ -84,6 +89,9 @@ class TalkerRunner:
             return made[-1]
 
         rows = max(MIN_STATE_ROWS, 2 * slots)
+        backend.budget.check(
+            buffer_bytes(self.networks.config, slots, positions, trailing_text_rows)
+        )
         try:
             buffers = allocate_buffers(
                 allocate, self.networks.config, slots, positions, trailing_text_rows

@@ -75,11 +75,8 @@ class DecoderMemory:
 
     def check_free_memory(self, slots: int, places: int) -> None:
         """Raise DeviceMemoryError if more would take over half of the memory known to be free."""
-        _, free = self.backend.memory_limits()
         needed = slots * self.slot_bytes + places * self.place_bytes
-        if free is not None and needed > free // 2:
-            problem = f"{needed >> 20} MiB for a larger batch are over half of the memory"
-            raise DeviceMemoryError(self.backend.name, f"{problem} that is free")
+        ops.check_room(self.backend, needed, share=0.5)
 
     def batch_that_fits(self, group_size: int) -> int:
         """How many windows of `group_size` rows each a batch can have, by speed and by memory."""

@@ -7,15 +7,16 @@ go to all cores.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.budget import Budget, free_memory
 from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.ops.reference.blocks import blocks
 from oscine.ops.reference.vocabulary import Ops
@@ -48,12 +49,20 @@ class Reference(Ops):
     is_async = False
     batch_invariant = False  # nothing depends on that here
 
+    @cached_property
+    def budget(self) -> Budget:
+        return Budget(self.name, in_host_memory=True)
+
     # -- memory and time ----------------------------------------------------------------------
 
     def upload(self, array: Array) -> Array:
+        self.budget.check(4 * array.size)
         if array.dtype == np.float32:
-            return np.require(array, requirements=["C", "ALIGNED"])
+            ready = np.require(array, requirements=["C", "ALIGNED"])
+            self.budget.hold(ready, ready.nbytes)
+            return ready
         copy = np.empty(array.shape, np.float32)
+        self.budget.hold(copy, copy.nbytes)
 
         def convert(rows: slice) -> None:
             with np.errstate(invalid="ignore"):  # a weight that is no number shows in the logits
@@ -63,7 +72,10 @@ class Reference(Ops):
         return copy
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-        return np.zeros(shape, dtype)
+        self.budget.check(prod(shape) * np.dtype(dtype).itemsize)
+        made: Array = np.zeros(shape, dtype)
+        self.budget.hold(made, made.nbytes)
+        return made
 
     def view(self, slot: Array, shape: tuple[int, ...]) -> Array:
         return slot.reshape(-1)[: prod(shape)].reshape(shape)
@@ -76,11 +88,8 @@ class Reference(Ops):
         """Memory goes with the last reference."""
 
     def memory_limits(self) -> tuple[int, int | None]:
-        try:
-            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS no such name
-            free = None
-        return sys.maxsize, free
+        known = [free for free in (free_memory(), self.budget.free) if free is not None]
+        return sys.maxsize, min(known, default=None)
 
     def write(self, tensor: Array, array: Array, at: int = 0) -> None:
         start = at * prod(tensor.shape[1:])

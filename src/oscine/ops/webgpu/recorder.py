@@ -40,6 +40,7 @@ class Recorder:
         self.name = device.name
         self.pipelines = PipelineCache(device)
         self.memory = Memory(device)
+        self.budget = self.memory.budget
         self.pool = BufferPool(self.memory)
         self.nothing = self.memory.zeros((4,), np.float32)  # stands in for operands not given
         self.profile = profile_from_env(device)
@@ -62,7 +63,8 @@ class Recorder:
         return Tensor(shape, slot.dtype, slot.buffer)
 
     def memory_limits(self) -> tuple[int, int | None]:
-        return self.memory.largest_binding, None  # WebGPU does not tell how much memory is free
+        # WebGPU does not tell how much memory is free: only a budget does.
+        return self.memory.largest_binding, self.budget.free
 
     def release(self, *slots: Tensor) -> None:
         self.memory.release(*slots)
