@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oscine.budget import UNITS, Budget, MemoryLimit, free_memory, size_text
 from oscine.errors import MemoryBudgetError, UsageError
-from oscine.ops import check_room
+from oscine.ops import check_free_memory
 from oscine.ops.reference import Reference
 
 GIB = 1 << 30
@@ -115,11 +115,11 @@ def test_of_a_budget_all_may_be_used_and_of_free_memory_a_share() -> None:
     backend, free = Reference(), free_memory()
     if free is not None:
         with pytest.raises(Exception, match="50% of the memory that is free"):
-            check_room(backend, 10 * free, share=0.5)
+            check_free_memory(backend, 10 * free, share=0.5)
     backend.budget.set_limit(MemoryLimit(1000))
-    check_room(backend, 1000, share=0.5)
+    check_free_memory(backend, 1000, share=0.5)
     with pytest.raises(MemoryBudgetError, match=r"at least 1\.001KB .* budget is 1KB; use a la"):
-        check_room(backend, 1001)
+        check_free_memory(backend, 1001)
 
 
 @pytest.mark.gpu

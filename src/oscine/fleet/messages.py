@@ -19,7 +19,8 @@ from oscine.audio.decoder_protocol import exactly, write_all
 #: The number of messages that belong to no request.
 NO_REQUEST: Final = 0
 # From the parent.
-LOAD: Final = 1  # (name, device, dtype, offline, deterministic, memory, level of the log, families)
+#: (name, device, dtype, offline, deterministic, memory, level of the log, families)
+LOAD: Final = 1
 #: (turn, whether the caller's `cancel` says so already, operation, name, positional and keyword
 #: arguments): the first of a request is asked of the model, those after it of its stream.
 ASK: Final = 2

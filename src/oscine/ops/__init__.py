@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from oscine.ops.backend import Backend as Backend
 from oscine.ops.backend import Plan as Plan
-from oscine.ops.backend import check_room as check_room
+from oscine.ops.backend import check_free_memory as check_free_memory
 from oscine.ops.backend import copy_starts as copy_starts
 from oscine.ops.backend import upload as upload
 from oscine.ops.reference.vocabulary import Ops as Ops

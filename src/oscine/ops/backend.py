@@ -119,7 +119,7 @@ class Backend(Ops, Protocol):
         ...
 
 
-def check_room(backend: Backend, nbytes: int, share: float = 1) -> None:
+def check_free_memory(backend: Backend, nbytes: int, share: float = 1) -> None:
     """Raise DeviceMemoryError where so many bytes more are over a share of what is free, if that is
     known; of a budget all may be used, as its owner has left the rest to others."""
     backend.budget.check(nbytes)

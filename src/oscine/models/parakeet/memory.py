@@ -11,7 +11,7 @@ import numpy as np
 
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.ops import TRANSDUCER_STEP, Backend, Tensor, check_room, copy_starts
+from oscine.ops import TRANSDUCER_STEP, Backend, Tensor, check_free_memory, copy_starts
 
 ROWS = 64  # of results of a CTC head, at least
 
@@ -92,7 +92,7 @@ class Memory:
 
     def make(self, layout: Layout) -> dict[str, Tensor]:
         """All of these buffers, or none: DeviceMemoryError."""
-        check_room(self.backend, bytes_of(layout))
+        check_free_memory(self.backend, bytes_of(layout))
         made: dict[str, Tensor] = {}
         try:
             for name, (shape, kind) in layout.items():

@@ -76,7 +76,7 @@ class DecoderMemory:
     def check_free_memory(self, slots: int, places: int) -> None:
         """Raise DeviceMemoryError if more would take over half of the memory known to be free."""
         needed = slots * self.slot_bytes + places * self.place_bytes
-        ops.check_room(self.backend, needed, share=0.5)
+        ops.check_free_memory(self.backend, needed, share=0.5)
 
     def batch_that_fits(self, group_size: int) -> int:
         """How many windows of `group_size` rows each a batch can have, by speed and by memory."""
