@@ -1,9 +1,9 @@
-"""When the frames of a recording are heard: what its clock leaves out becomes silence.
+"""Aligns decoded frames with the container's clock: time that the clock leaves out becomes silence.
 
-A container states the time of each packet (pts). A player begins with the earliest of all tracks
+A container states the time of each packet (pts). A player starts with the earliest of all tracks
 and is silent where the clock of the audio track leaves time out: before a track that starts late,
-and where packets are missing. A clock that jumps backwards leaves nothing out: recordings that are
-put one after another follow each other, and no sample is dropped.
+and where packets are missing. A clock that jumps backwards leaves nothing out: concatenated
+recordings follow each other, and no sample is dropped.
 """
 
 from __future__ import annotations
@@ -15,37 +15,35 @@ from typing import NamedTuple
 from oscine.audio.ffmpeg import av
 from oscine.audio.resample import MAX_RATE
 
-JITTER_S = 0.05  # seconds by which a clock may be wrong: containers round, recorders are late
-SETTLE_S = 0.5  # seconds of sound for which a clock that jumps must keep its new time
-MAX_SILENCE_S = (
-    6 * 3600.0
-)  # seconds of a recording that are filled; a clock that asks more is wrong
+JITTER_S = 0.05  # tolerance: containers round, recorders are late
+SETTLE_S = 0.5  # audio for which a clock that jumped must keep its new time
+MAX_SILENCE_S = 6 * 3600.0  # filled per recording; a clock that needs more is wrong
 MAX_PENDING_FRAMES = (
-    128  # frames that wait for that, however short: 0.3 s of the shortest of any codec
+    128  # that wait for a clock to settle: 0.3 s of the shortest frames of any codec
 )
-MAX_GAPS_LISTED = 5  # gaps that a message tells one by one
-_DRIFT_WINDOW_S = 2.5  # seconds in which a clock that drifts is not behind by as much as JITTER_S
-_CATCH_UP_SPEED = 1.05  # the speed at which sound is caught up with that has more samples than time
+MAX_GAPS_LISTED = 5  # in a message
+_DRIFT_WINDOW_S = 2.5  # a drifting clock falls behind by JITTER_S in no less than this_S
+_CATCH_UP_SPEED = 1.05  # of silence, to catch up with audio that has more samples than time
 
 
 class TimedFrame(NamedTuple):
-    """A decoded frame, and its time in seconds by the container's clock if that states one."""
+    """A decoded frame, and its time in seconds by the container's clock; None if it has none."""
 
     frame: av.AudioFrame
     seconds: float | None
 
     @property
     def length(self) -> float:
-        """Seconds of sound."""
+        """Duration in seconds."""
         return self.frame.samples / max(self.frame.sample_rate, 1)
 
 
 class Clock:
-    """The time of one recording, whose parts may each have a clock of their own.
+    """The timeline of one recording, whose parts may each have a clock of their own.
 
-    `position`: seconds from the beginning to where the next frame belongs, silence included.
-    `gaps`: from when to when silence was put in, the first few; `gap_count`, `gap_seconds`: of all.
-    `refused`: where the first gap begins that was not filled, and its length in seconds.
+    `position`: seconds from the start to the end of the last frame, with silence. `gaps`: the first
+    few gaps that were filled with silence, as (start, end); `gap_count`, `gap_seconds`: all of
+    them. `refused`: start and length of the first gap that was not filled.
     """
 
     def __init__(self) -> None:
@@ -55,21 +53,20 @@ class Clock:
         self.gap_seconds = 0.0
         self.refused: tuple[float, float] | None = None
         self._left = MAX_SILENCE_S
-        self._origin: float | None = None  # what the container's clock says at position 0
+        self._origin: float | None = None  # the container's clock at position 0
         self._wrap: float | None = None
-        self._last = 0.0  # by how much the clock was ahead at the last frame
-        self._on_time = 0.0  # the last position at which it was not behind
+        self._last = 0.0  # how far the clock was ahead at the last frame
+        self._on_time = 0.0  # last position at which the clock was not behind
         self._hurried = False
 
     def align(
         self, frames: Iterable[TimedFrame], start: float | None, wrap: float | None = None
     ) -> Iterator[tuple[float, av.AudioFrame]]:
-        """The frames of one part, each with the seconds of silence that belong before it.
+        """The frames of one part, each with the seconds of silence to insert before it.
 
-        `start`: what the part's clock says where it begins; None: as its first frame says. `wrap`:
-        after how many seconds the clock is at 0 again. A frame whose time does not follow waits for
-        half a second of sound after it, or MAX_PENDING_FRAMES, which tells a gap from a damaged
-        time.
+        `start`: the part's clock at its beginning; None: the time of its first frame. `wrap`: the
+        period after which the clock returns to 0. A frame whose time does not follow waits for half
+        a second of audio after it, or MAX_PENDING_FRAMES, to tell a gap from a damaged time.
         """
         self._origin = None if start is None else start - self.position
         self._wrap, self._last, self._hurried = wrap, 0.0, False
@@ -88,7 +85,7 @@ class Clock:
             yield self._next(held)
 
     def fill(self, seconds: float) -> float:
-        """Put silence in at `position`: how much of `seconds` that is, which is all or nothing."""
+        """Insert silence at `position`; returns the seconds inserted: all of it or none."""
         if seconds > self._left:
             if self._left:
                 self.refused = (self.position, seconds)
@@ -103,11 +100,11 @@ class Clock:
         return seconds
 
     def reset(self) -> None:
-        """What was filled is told: `gaps` and `refused` are of what comes."""
+        """Clear `gaps` and `refused` after they were reported."""
         self.gaps, self.gap_count, self.gap_seconds, self.refused = [], 0, 0.0, None
 
     def _lead(self, seconds: float, position: float) -> float:
-        """By how much the clock is ahead of the samples, negative where it is behind."""
+        """How far the clock is ahead of the samples, in seconds; negative if behind."""
         if self._origin is None:
             self._origin = seconds - position
         lead = seconds - self._origin - position
@@ -116,7 +113,7 @@ class Clock:
         return lead
 
     def _leads(self, held: Iterable[TimedFrame]) -> Iterator[float]:
-        """The same for all frames that are held, if nothing is put in between."""
+        """How far the clock is ahead at each pending frame, if nothing is inserted between them."""
         position = self.position
         for stamped in held:
             if stamped.seconds is not None:
@@ -128,7 +125,7 @@ class Clock:
         return seconds is None or abs(self._lead(seconds, self.position)) <= JITTER_S
 
     def _next(self, held: deque[TimedFrame]) -> tuple[float, av.AudioFrame]:
-        """The first of the held frames, and the silence before it."""
+        """The first pending frame, and the silence before it."""
         frame, seconds = held[0]
         silence = 0.0 if seconds is None else self._adjusted(seconds, held)
         held.popleft()
@@ -138,10 +135,10 @@ class Clock:
         return silence, frame
 
     def _adjusted(self, seconds: float, held: deque[TimedFrame]) -> float:
-        """Follow the clock to the first frame's time: the silence that this takes.
+        """Follow the clock to the first frame's time; returns the silence that this takes.
 
-        The frames after it say whether the clock stays where it jumps to. A jump backwards begins a
-        new clock. A clock that is slower than the samples by little each time is caught up with.
+        The frames after it show whether the clock stays where it jumped to. A backward jump begins
+        a new clock. A clock that is slightly slower than the samples is caught up with.
         """
         lead = self._lead(seconds, self.position)
         assert self._origin is not None

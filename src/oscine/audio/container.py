@@ -1,4 +1,4 @@
-"""A media file -> mono float32 pieces of one of its audio tracks, by FFmpeg's libraries (PyAV)."""
+"""Decodes one audio track of a media file to mono float32 blocks with FFmpeg's libraries."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ from oscine.types import Samples
 
 _log = logging.getLogger(__name__)
 
-# These containers state their length; for others it is guessed from the bit rate.
+# Containers that state their duration; FFmpeg estimates that of others from the bit rate.
 _STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
 _STATES_LONGEST = {"matroska", "flv", "rm"}
-CODEC_PADDING_S = 0.1  # that codecs add, and that no limit of length is strict about
+CODEC_PADDING_S = 0.1  # added by codecs, and tolerated by limits of duration
 _AGAIN = "record it or convert it again"
-_FAILURES = 16  # in a row, after which a file has no more packets to give
+_FAILURES = 16  # consecutive errors after which reading of packets ends
 
 
-#: Takes a message about a recording, which is not logged again when the recording is read again.
+#: Logs a message about a recording once, however often the recording is read.
 Warn: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """What is decoded of a recording: samples at `rate` hertz, of all channels mixed unless one
-    `channel`, from 1, is named. A recording longer than `max_seconds` is refused. `track` is the
-    number of an audio track, from 1, or a language; None: the one that tracks.py prefers.
+    """What to decode of a recording.
+
+    Samples at `rate` hertz, of all channels mixed or of one `channel` (from 1). A recording longer
+    than `max_seconds` is refused. `track` is the number of an audio track (from 1) or a language;
+    None: the preferred one (tracks.py).
     """
 
     rate: int
@@ -55,11 +57,11 @@ class DecodeRequest:
 def decode_track(
     name: str, file: BinaryIO | Part, wanted: DecodeRequest, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
-    """Pieces float32 [n] of one audio track of a file object at its beginning; a warning says
-    which, where there are several.
+    """Decode one audio track of a file object from its start, in blocks float32 [n].
 
-    Raises AudioError in the name of `name`, also where the header states more than is wanted; what
-    a damaged file still gives comes first, and is not an error when it is any sound at all.
+    A warning says which track if there are several. What a damaged file still contains is decoded
+    with a warning. Raises AudioError, which names `name`, if nothing can be decoded, or if the
+    header states more than `max_seconds`.
     """
     damage = _DamageReport(name, warn)
     channel = wanted.channel
@@ -97,7 +99,7 @@ def decode_track(
 def _warn_of_ending(
     file: BinaryIO | Part, header: WavLengths | None, damage: _DamageReport
 ) -> None:
-    """Warn of a file whose bytes end elsewhere than it says, unless a warning has told it."""
+    """Warn of a file that ends elsewhere than its header says, unless it was warned of already."""
     if header is not None and header.understated:
         if header.data:
             damage.warn("says that it holds less than it does")
@@ -107,7 +109,7 @@ def _warn_of_ending(
 
 
 def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
-    """Channels of the audio track that is taken, as its beginning has them. Raises AudioError."""
+    """Number of channels of the audio track that would be decoded. Raises AudioError."""
     with open_container(name, file, track) as container:
         return channel_count_of(_choose_track(name, file, container, track).of(container))
 
@@ -115,9 +117,9 @@ def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = No
 def _choose_track(
     name: str, file: BinaryIO | Part, container: Any, wanted: int | str | None
 ) -> tracks.TrackChoice:
-    """The audio track to take of an open container; where several are possible, one that sounds.
+    """The audio track to decode; if several are possible, the first that is not silent.
 
-    These are listened to in a container of their own, which reads the same file.
+    Those are decoded from a second container over the same file.
     """
     possible = tracks.candidates(container, wanted)
     first = number = tracks.number_of(container, possible[0])
@@ -126,12 +128,12 @@ def _choose_track(
         with open_container(name, file) as other:
             found = tracks.first_with_sound(other, tracks.candidates(other, wanted))
             number = tracks.number_of(other, found)
-        file.seek(place)  # FFmpeg is reading
+        file.seek(place)  # FFmpeg continues to read from there
     return tracks.TrackChoice(number, passed_silence=number != first)
 
 
 def check_channel(name: str, channel: int, count: int) -> None:
-    """Raises AudioError where there are no more than `count` channels."""
+    """Raise AudioError if there are fewer than `channel` channels."""
     if channel > count:
         problem = f"has no channel {channel}, only {count}" if count != 1 else "has one channel"
         raise AudioError(name, problem, "choose another, or all of them mixed")
@@ -158,7 +160,7 @@ def _track(
             if silence:
                 yield from resampler.silence(silence)
             yield from resampler.push(frame)
-        if damage.lost > JITTER_S:  # the time of a player ends with the last packet
+        if damage.lost > JITTER_S:  # a player's timeline ends with the last packet
             yield from resampler.silence(clock.fill(damage.lost))
         yield from resampler.flush()
     except (av.error.FFmpegError, ValueError) as error:
@@ -170,7 +172,7 @@ def _track(
 
 
 class _DamageReport:
-    """What could not be read of a file and what its clock leaves out, for one warning."""
+    """What could not be decoded and what the clock leaves out, collected for one warning."""
 
     def __init__(self, name: str, warn: Warn) -> None:
         self.name = name
@@ -179,9 +181,7 @@ class _DamageReport:
         self.count = 0
         self.first = ""
         self.cut = self.warned = False
-        self.late: float | None = (
-            None  # seconds of silence before the first sound where nothing is lost
-        )
+        self.late: float | None = None  # silence before the first audio, if nothing is lost
         self.lost = 0.0
         self.seconds = 0.0
 
@@ -190,9 +190,10 @@ class _DamageReport:
         self.first = self.first or _damage(error)
 
     def tell(self, length: float, stated: tuple[float, bool] | None) -> None:
-        """Warn once of a track that was read to its end, if need be; it is `length` seconds long.
+        """Warn once of all that is wrong with a track that was read to its end.
 
-        `stated`: how long the file says it is, and whether that includes silence at its beginning.
+        `length`: of the track in seconds. `stated`: the duration in the header, and whether it
+        includes silence at the start.
         """
         clock = self.clock
         late = self.late or 0.0
@@ -221,7 +222,7 @@ class _DamageReport:
 
 
 def _filled(clock: Clock, late: float) -> str:
-    """Where silence was put in, but for the `late` seconds before a track that starts late."""
+    """The gaps that were filled with silence, without the `late` seconds before a late track."""
     gaps = [f"{begin:.1f} to {end:.1f} s" for begin, end in clock.gaps[bool(late) :]]
     if not gaps:
         return ""
@@ -233,7 +234,7 @@ def _filled(clock: Clock, late: float) -> str:
 def _frames(
     container: Any, stream: Any, file: BinaryIO | Part, damage: _DamageReport
 ) -> Iterator[TimedFrame]:
-    """Decoded frames with their times; damaged packets are left out."""
+    """Decoded frames with their times; damaged packets are skipped."""
     codec = stream.codec_context
     times = frame_timer(container, stream, file)
     for packet in _packets(container, stream, damage):
@@ -247,17 +248,17 @@ def _frames(
 
 
 def _packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any]:
-    """Packets with content, also those after damage; a file that breaks off ends there."""
+    """Packets with content, also those after damage; a truncated file ends at the truncation."""
     failures = 0
     while failures < _FAILURES:
         try:
             for packet in container.demux(stream):
                 failures = 0
                 if packet.size:
-                    damage.cut = packet.is_corrupt  # of the last: fewer bytes came than it has
+                    damage.cut = packet.is_corrupt  # the last packet is shorter than it states
                     yield packet
             return
-        except IndexError:  # PyAV's own flush at the end, when a track appeared on the way
+        except IndexError:  # PyAV's flush at the end, if a track appeared while reading
             return
         except av.error.FFmpegError as error:
             damage.add(error)
@@ -265,21 +266,21 @@ def _packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any
 
 
 def _decoded(codec: Any, packet: Any, damage: _DamageReport) -> list[Any] | None:
-    """The frames of a packet, None: it is damaged."""
+    """The frames of a packet; None if it is damaged."""
     try:
         return list(codec.decode(packet))
     except av.error.EOFError:
         return []
     except av.error.FFmpegError as error:
-        if packet is None or not begins_with_tag(packet):  # of a recording put after another
+        if packet is None or not begins_with_tag(packet):  # the tag of a concatenated recording
             damage.add(error)
         return None
 
 
 def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[float, bool] | None:
-    """Seconds that the file says it holds, where it really says so, and whether from its beginning.
+    """Duration in seconds if the file states one, and whether from the start of the file.
 
-    The length of a Matroska, Flash or RealMedia file is that of its longest track.
+    The duration of a Matroska, Flash or RealMedia file is that of its longest track.
     """
     names = set(container.format.name.split(","))
     if names & _STATES_LONGEST:
@@ -294,17 +295,18 @@ def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[
 
 
 def _counts_all(file: BinaryIO | Part) -> bool:
-    """Whether an mp3 file's first frame counts all frames; of recordings put one after another it
-    does not, and FFmpeg takes the tags between them for sound.
+    """Whether the first frame of an mp3 file counts all of its frames.
+
+    In concatenated recordings it does not, and FFmpeg decodes the tags between them as audio.
     """
     end, place = mp3_frames_end(file), file.tell()
     size = file.seek(0, 2)
-    file.seek(place)  # FFmpeg is reading
+    file.seek(place)  # FFmpeg continues to read from there
     return has_frame_count(file) and (end is None or size - end <= size // 32)
 
 
 def _tagged_length(stream: Any) -> float | None:
-    """What mkvmerge and FFmpeg write for each track: 01:02:03.456000000."""
+    """The duration that mkvmerge and FFmpeg write for each track: 01:02:03.456000000."""
     parts = str(stream.metadata.get("DURATION", "")).split(":")
     try:
         hours, minutes, seconds = map(float, parts)
@@ -320,7 +322,7 @@ def _refuse_longer(
     file: BinaryIO | Part,
     most: float | None,
 ) -> None:
-    """Raise AudioError where the file says that the track is longer."""
+    """Raise AudioError if the file states that the track is longer than `most` seconds."""
     if most is None:
         return
     stated = _stated_length(container, taken.of(container), file)
@@ -336,8 +338,11 @@ def _header(name: str, file: BinaryIO | Part) -> WavLengths | None:
 
 
 def _damage(error: Exception) -> str:
-    """What a decoder says of damage. Some have numbers of their own for it, and some say -1, which
-    reads as a lack of permission."""
+    """FFmpeg's message for damaged data.
+
+    Some decoders have error numbers of their own for it, and some return -1, which reads as a lack
+    of permission.
+    """
     why = reason(error)
     own = why.startswith("Error number") or isinstance(error, av.error.PermissionError)
     return "Invalid data found when processing input" if own else why

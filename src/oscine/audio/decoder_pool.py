@@ -1,8 +1,8 @@
-"""Recordings decoded in processes of their own, which are kept for the next one.
+"""Decodes recordings in child processes, which are kept for the next recording.
 
-A process has no way to the recording but through this module, which reads the file object for it
-(decoder_process says what it may not do). One that crashes, hangs or takes all memory costs its
-recording one line. Where no process can be started, all is decoded in this one.
+A process can read the recording only through this module, which reads the file object for it
+(decoder_process describes the restrictions). A process that crashes, hangs or runs out of memory
+costs its recording one line. If no process can be started, decoding happens in this process.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from oscine.types import Samples
 
 _log = logging.getLogger(__name__)
 
-MAX_MEMORY_BYTES = 2 << 30  # of addresses that a process may take; FFmpeg and NumPy are 0.3 of it
-START_TIMEOUT_S = 60  # until a process is ready; it takes a third of one on a machine at rest
-HANG_TIMEOUT_S = 60  # without a word of a process that is waited for: it hangs
-MAX_IDLE = 4  # processes that wait for the next recording
-_TICK = 1.0  # seconds; they are counted, so that a machine that slept ends nothing
-_STOP_TIMEOUT_S = 0.5  # to stop in the middle of a recording; a new process takes as long
-_TURN_BYTES = 1 << 12  # that an answer counts for at least, as at the end of a recording
-_TURNS, _MORE_BYTES = 8, 64 << 20  # that it may be read, and more, before any sound comes of it
+MAX_MEMORY_BYTES = 2 << 30  # address space of a process; FFmpeg and NumPy take 0.3 of it
+START_TIMEOUT_S = 60  # until a process is ready; usually 0.3 s
+HANG_TIMEOUT_S = 60  # without a message from a process that is waited for
+MAX_IDLE = 4  # processes kept for the next recording
+_TICK = 1.0  # seconds; counted, so that suspending the machine is no timeout
+_STOP_TIMEOUT_S = 0.5  # to stop within a recording; starting a new process takes as long
+_TURN_BYTES = 1 << 12  # minimum that an answer counts for, also at the end of a recording
+_TURNS, _MORE_BYTES = 8, 64 << 20  # limit on reading before any audio is decoded
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from oscine.audio.decoder_process import main; main()"
 )
@@ -51,10 +51,10 @@ _REMEDY = "convert it to wav or flac"
 def decode_track(
     name: str, file: BinaryIO | Part, wanted: DecodeRequest, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
-    """As container.decoded, in another process.
+    """Decode one audio track in a child process; see container.decode_track for the arguments.
 
-    `file` is read from its beginning while samples are asked for; it is left wherever it is. Raises
-    AudioError also where the decoder crashes, hangs or needs more than MAX_MEMORY_BYTES.
+    `file` is read from its start as samples are requested, and left at any position. Raises
+    AudioError also if the decoder crashes, hangs or needs more than MAX_MEMORY_BYTES.
     """
     size = _size(name, file)
     decoder = _take()
@@ -66,7 +66,7 @@ def decode_track(
 
 
 def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
-    """As container.channel_count, in another process."""
+    """Number of channels of the audio track, found in a child process. Raises AudioError."""
     size = _size(name, file)
     decoder = _take()
     if decoder is None:
@@ -81,22 +81,22 @@ def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = No
 
 
 def prepare() -> None:
-    """Start a process now, without waiting for it, so that the first recording need not."""
+    """Start a decoder process in the background, so that the first recording need not wait."""
     if not _idle and (decoder := _started()) is not None:
         _idle.append(decoder)
 
 
 class _Decoder:
-    """A process that decodes one recording at a time. Raises OSError where none can be started."""
+    """A child process that decodes one recording at a time. Raises OSError if it cannot start."""
 
     def __init__(self) -> None:
-        self.overdue = False  # it was ended because it kept silent
-        self._waiting, self._turn = False, 0  # for which message of it, if for any
-        self._seen, self._ticks = 0, 0  # the turn that the watch saw last, and how often
+        self.overdue = False  # whether it was ended by a timeout
+        self._waiting, self._turn = False, 0  # whether a message is awaited, and its number
+        self._seen, self._ticks = 0, 0  # the last message number the watch saw, and how often
         self.patience = START_TIMEOUT_S
         self._ready = False
-        self._whole = True  # no message was interrupted half-way
-        self._asked = 0  # bytes, since the last sound
+        self._whole = True  # whether no message was interrupted
+        self._asked = 0  # bytes requested since the last audio
         paths = [str(Path(__file__).resolve().parents[2]), *filter(os.path.isabs, sys.path)]
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _PROGRAM, str(MAX_MEMORY_BYTES), *paths],
@@ -113,7 +113,7 @@ class _Decoder:
         _live.add(self)
 
     def ready(self) -> bool:
-        """Wait until it is started; where it is not there, it is ended."""
+        """Wait until it has started; returns whether it has. A process that has not is ended."""
         if self.process.poll() is not None:
             self.end()
             return False
@@ -130,7 +130,7 @@ class _Decoder:
     def perform(
         self, file: BinaryIO | Part, job: dict[str, Any], warn: Warn = _log.warning
     ) -> Generator[Samples, None, Any]:
-        """Samples of a recording as they come; returns the result of the task."""
+        """Yields the samples of a recording as they are decoded; returns the result of the task."""
         name, finished = job["name"], False
         self._asked, self.patience = 0, HANG_TIMEOUT_S
         try:
@@ -163,14 +163,14 @@ class _Decoder:
                 self.end()
 
     def _answer(self, name: str, file: BinaryIO | Part, whole: int, place: int, size: int) -> None:
-        """What it asks for; STOP, and an AudioError, where that cannot be read."""
+        """Send the requested bytes; if they cannot be read, send STOP and raise AudioError."""
         try:
             if self._asked > _TURNS * whole + _MORE_BYTES:
                 raise AudioError(name, "its decoder reads without an end", _REMEDY)
             size = min(size, messages.MAX_BODY_BYTES) if place < whole else 0
             data = _bytes_at(name, file, place, size)
             self._asked += max(len(data), _TURN_BYTES)
-        except BaseException:  # whatever a file object raises, and Ctrl-C
+        except BaseException:  # anything that a file object raises, and Ctrl-C
             self._send(messages.STOP)
             raise
         self._send(messages.DATA, data)
@@ -188,7 +188,7 @@ class _Decoder:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """One message; where this is interrupted, the process is of no use any more."""
+        """Guards one message; if it is interrupted, the process cannot be used any more."""
         self._turn += 1
         self._whole, self._waiting = False, True
         _watch.wake()
@@ -199,7 +199,7 @@ class _Decoder:
             self._waiting = False
 
     def tick(self) -> bool:
-        """A second has gone by; whether it is waited for."""
+        """Called every second; returns whether a message is awaited."""
         turn = self._turn
         if not self._waiting:
             return False
@@ -211,7 +211,7 @@ class _Decoder:
         return True
 
     def _lost(self, name: str) -> AudioError:
-        """It has gone in the middle of a recording: why."""
+        """The error for a process that ended within a recording."""
         if self.process.returncode == _FORKED:
             problem = "this process was forked while it was being read"
             return AudioError(name, problem, "open it again")
@@ -224,7 +224,7 @@ class _Decoder:
         return AudioError(name, f"its decoder crashed ({how})", _REMEDY)
 
     def _abandoned(self) -> bool:
-        """Have it stop where it is; whether it can be used again."""
+        """Cancel the current job; returns whether the process can be used again."""
         if not self._whole or sys.is_finalizing() or self.process.returncode is not None:
             return False
         self.patience = 1
@@ -245,7 +245,7 @@ class _Decoder:
             self.end()
 
     def end(self, wait: bool = False) -> None:
-        """End the process; with `wait`, if it is about to end it may do so by itself."""
+        """End the process; with `wait`, let it exit by itself first."""
         _live.discard(self)
         for pipe in (self._to, self._from):
             with suppress(OSError):
@@ -257,14 +257,14 @@ class _Decoder:
         self.process.wait()
 
     def forget(self) -> None:
-        """In a process that was forked: it is the other one's."""
+        """After a fork, in the child: drop the process without ending it, as it is the parent's."""
         self.process.returncode = _FORKED
         for pipe in (self._to, self._from):
             with suppress(OSError):
                 pipe.close()
 
 
-_FORKED = 1 << 20  # no exit code
+_FORKED = 1 << 20  # not an exit code
 
 
 def _size(name: str, file: BinaryIO | Part) -> int:
@@ -275,14 +275,14 @@ def _size(name: str, file: BinaryIO | Part) -> int:
 
 
 def read_all(name: str, file: BinaryIO | Part) -> bytes:
-    """All bytes of a recording. Raises AudioError where it cannot be read."""
+    """All bytes of a recording. Raises AudioError if it cannot be read."""
     return _bytes_at(name, file, 0, _size(name, file))
 
 
 def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
-    """Bytes of a recording; fewer than `size` at its end alone.
+    """Bytes of a recording at a position; fewer than `size` only at its end.
 
-    For none there is no seek: a system refuses places beyond its largest file (EINVAL).
+    No seek for an empty read: systems refuse positions beyond their largest file (EINVAL).
     """
     data = b""
     try:
@@ -305,15 +305,15 @@ def _unreadable(name: str, error: Exception) -> AudioError:
 
 
 class _Watch:
-    """A thread that counts the seconds which processes are waited for; it sleeps meanwhile."""
+    """A thread that counts the seconds for which processes are waited for; it sleeps otherwise."""
 
     def __init__(self) -> None:
         self._waiting = threading.Event()
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()  # one thread alone: two would count twice as fast
+        self._starting = threading.Lock()  # a single thread: two would count twice as fast
 
     def wake(self) -> None:
-        """A process is waited for."""
+        """Start counting: a process is waited for."""
         with self._starting:
             if self._thread is None:
                 name = "oscine decoders"
@@ -338,7 +338,7 @@ _watch = _Watch()
 
 
 def _take() -> _Decoder | None:
-    """A process that is ready; None where there can be none."""
+    """A process that is ready; None if there can be none."""
     while _idle:
         with suppress(IndexError):  # another thread was quicker
             decoder = _idle.pop()
@@ -371,7 +371,7 @@ def _end_all() -> None:
 
 
 def _after_fork() -> None:
-    """The child has neither its parent's processes nor its thread."""
+    """Reset the state in a forked child, which has neither the processes nor the thread."""
     global _watch
     _watch = _Watch()
     _idle.clear()

@@ -1,8 +1,9 @@
-"""The program of a process that decodes recordings for another one, and can do nothing else.
+"""The program of a decoder process: decodes recordings for its parent, and may do nothing else.
 
-FFmpeg is C that reads files from strangers. Here a crash, a hang or a demand for all memory costs
-one recording. The process has no file of it: it asks its parent for bytes, through the pipes that
-it was started with (decoder_messages), and may open neither files nor connections.
+FFmpeg is C code that reads untrusted files. In a process of its own, a crash, a hang or a demand
+for too much memory costs one recording. The process has no access to the file: it requests bytes
+from its parent through the pipes that it was started with (decoder_protocol), and may open neither
+files nor connections.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-READ_BYTES = 1 << 18  # asked for at a time: a wave file needs few turns, a seek wastes little
-_WINDOWS = 2  # of so many bytes are held: FFmpeg and audio.container read at two places in turn
+READ_BYTES = 1 << 18  # per request: few requests for a wave file, little waste for a seek
+_WINDOWS = 2  # cached: FFmpeg and audio.container read at two positions alternately
 BLOCK_SAMPLES = 1 << 15  # samples sent at a time
-_PARENT_SECONDS = 5.0  # between looks at whether the parent is there
+_PARENT_SECONDS = 5.0  # between checks that the parent is alive
 _log = logging.getLogger(__name__)
 
 
-class Stopped(Exception):  # noqa: N818  # a wish, no error
-    """The parent wants nothing more of this recording."""
+class Stopped(Exception):  # noqa: N818  # a request, not an error
+    """Raised when the parent has cancelled the job."""
 
 
 class Link:
-    """The two pipes; where the parent has gone, the process ends."""
+    """The two pipes to the parent; the process exits if the parent has ended."""
 
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
         self._incoming, self._outgoing = incoming, outgoing
 
     def send(self, kind: bytes, value: Any) -> None:
-        """A message with a value as JSON, or with bytes."""
+        """Send a message; a body that is not bytes is sent as JSON."""
         try:
             if isinstance(value, bytes):
                 messages.send(self._outgoing, kind, value)
@@ -72,7 +73,7 @@ class Link:
 
 
 class RemoteFile:
-    """The parent's recording as a file object. Raises Stopped where the parent has had enough."""
+    """The parent's recording as a file object. Raises Stopped if the job is cancelled."""
 
     def __init__(self, link: Link, size: int, suffix: str) -> None:
         self.name = "recording" + suffix
@@ -91,10 +92,10 @@ class RemoteFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _window(self) -> memoryview:
-        """What is held of the recording from here on, at least a byte of it before its end."""
+        """The cached bytes from the current position on: at least one unless at the end."""
         for number, (start, data) in enumerate(self._windows):
             if start <= self._place < start + len(data):
-                self._windows.rotate(-number)  # the last one used is dropped last
+                self._windows.rotate(-number)  # least recently used is dropped first
                 return memoryview(data)[self._place - start :]
         if data := self._ask():
             self._windows.appendleft((self._place, data))
@@ -119,7 +120,7 @@ class RemoteFile:
 
 
 class _Told(logging.Handler):
-    """What is logged here is logged by the parent."""
+    """A logging handler that sends records to the parent."""
 
     def __init__(self, link: Link) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class _Told(logging.Handler):
 
 
 def perform(link: Link, job: dict[str, Any]) -> None:
-    """One job, to its END or ERROR."""
+    """Run one job, to its END or ERROR."""
     file = RemoteFile(link, job["size"], job["suffix"])
     recording = cast(BinaryIO, file)
     result: int | None = None
@@ -149,7 +150,7 @@ def perform(link: Link, job: dict[str, Any]) -> None:
         problem = "its decoder needs more memory than it may take"
         link.send(messages.ERROR, [problem, "convert it to wav or flac"])
         return
-    except Exception as error:  # of PyAV or ours: it is told with the recording's name
+    except Exception as error:  # of PyAV or ours: reported with the recording's name
         _log.debug("%s", traceback.format_exc())
         problem = f"cannot be decoded ({type(error).__name__}: {reason(error)})"
         link.send(messages.ERROR, [problem, "convert it to wav or flac"])
@@ -158,7 +159,7 @@ def perform(link: Link, job: dict[str, Any]) -> None:
 
 
 def _blocks(job: dict[str, Any], file: BinaryIO) -> Iterator[Samples]:
-    """Pieces put together and cut to BLOCK_SAMPLES; what comes before an error is not lost."""
+    """Decoded samples in blocks of BLOCK_SAMPLES; samples before an error are not lost."""
     waiting: list[Samples] = []
     count = 0
     wanted = container.DecodeRequest(**job["wanted"])
@@ -182,17 +183,17 @@ def _cut(pieces: list[Samples]) -> Iterator[Samples]:
 
 
 def restrict(memory: int) -> None:
-    """Take away what decoding needs not: memory beyond `memory` bytes, new files and sockets.
+    """Remove what decoding does not need: memory beyond `memory` bytes, new files and sockets.
 
-    Where the system has no such limits (Windows), only the crash is kept apart.
+    On systems without such limits (Windows) only crashes are contained.
     """
     if resource is None:
         return
     _load_all()
-    opened = max(os.dup(0), 3)  # the lowest free descriptor: nothing is open beyond it
+    opened = max(os.dup(0), 3)  # the lowest free descriptor: no higher one is open
     os.close(opened)
     for name, most in (("RLIMIT_CORE", 0), ("RLIMIT_AS", memory), ("RLIMIT_NOFILE", opened)):
-        with suppress(AttributeError, ValueError, OSError):  # macOS knows no limit of the second
+        with suppress(AttributeError, ValueError, OSError):  # macOS does not support the second
             kind = getattr(resource, name)
             hard = resource.getrlimit(kind)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -200,7 +201,7 @@ def restrict(memory: int) -> None:
 
 
 def _load_all() -> None:
-    """What would open a file at its first use."""
+    """Import and load everything that would open a file on first use."""
     for name in ("utf-8-sig", "utf-16", "latin-1"):
         codecs.lookup(name)
     for module in pkgutil.walk_packages(av.__path__, "av."):
@@ -210,17 +211,17 @@ def _load_all() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A parent that was killed cannot end a decoder that hangs."""
+    """Exit if the parent is gone: a parent that was killed cannot end a decoder that hangs."""
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
     os._exit(0)
 
 
 def main() -> None:
-    """`sys.argv[1]` is the number of bytes that this process may take."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    """Entry point; `sys.argv[1]` is the limit of memory in bytes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     outgoing = os.fdopen(os.dup(1), "wb", 0)
-    os.dup2(2, 1)  # what libraries print is no message
+    os.dup2(2, 1)  # output of libraries must not reach the message pipe
     link = Link(os.fdopen(0, "rb", 0, closefd=False), outgoing)
     logger = logging.getLogger("oscine")
     logger.setLevel(logging.DEBUG)

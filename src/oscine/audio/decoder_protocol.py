@@ -1,9 +1,9 @@
-"""What a decoder process and its parent say to each other, through two pipes.
+"""Messages between a decoder process and its parent, through two pipes.
 
-A message is its kind (1 byte), the length of its body (4 bytes, big endian) and the body. The
-parent sends a JOB and then answers; the process asks with READ as often as it wants to, and gets
-DATA, or STOP where the parent has had enough. It sends BLOCK and LOG in between, and at last END or
-ERROR; then the next JOB may come.
+A message is its type (1 byte), the length of its body (4 bytes, big endian) and the body. The
+parent sends a JOB and then answers requests: the process sends READ as often as it needs to, and
+gets DATA, or STOP if the parent needs no more. It sends BLOCK and LOG in between, and END or ERROR
+at last; then the next JOB may come.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import struct
 from typing import Any, BinaryIO, Final
 
-HELLO: Final = b"H"  # of the process, once: it is ready
-JOB: Final = b"J"  # JSON: task, name, suffix, size, and what is wanted of a task "decode"
+HELLO: Final = b"H"  # from the process, once: it is ready
+JOB: Final = b"J"  # JSON: task, name, suffix, size, and the request of a task "decode"
 READ: Final = b"R"  # an offset (8 bytes) and a size (4 bytes) of the recording
-DATA: Final = b"D"  # the bytes there; fewer at its end
-STOP: Final = b"X"  # in place of DATA: nothing more is wanted
+DATA: Final = b"D"  # the bytes there; fewer at the end of the recording
+STOP: Final = b"X"  # in place of DATA: the job is cancelled
 BLOCK: Final = b"B"  # float32 samples in the machine's order
 LOG: Final = b"L"  # JSON: name of the logger, level, text
 ERROR: Final = b"E"  # JSON: problem, remedy
@@ -24,27 +24,27 @@ END: Final = b"Z"  # JSON: the result
 
 PLACE = struct.Struct(">QI")
 _HEAD = struct.Struct(">cI")
-MAX_BODY_BYTES = 1 << 20  # of a body: no side can make the other take more
+MAX_BODY_BYTES = 1 << 20  # limit that neither side can exceed
 
 
 def send(pipe: BinaryIO, kind: bytes, body: bytes | bytearray | memoryview = b"") -> None:
-    """Write a message whole. Raises OSError where the other side has gone."""
+    """Write a whole message. Raises OSError if the other side has ended."""
     write_all(pipe, memoryview(_HEAD.pack(kind, len(body)) + body))
 
 
 def write_all(pipe: BinaryIO, data: memoryview) -> None:
-    """Write bytes whole, also where a signal cuts it short. Raises OSError."""
+    """Write all bytes, also if a signal interrupts. Raises OSError if the other side has ended."""
     while data:
         data = data[pipe.write(data) :]
 
 
 def send_json(pipe: BinaryIO, kind: bytes, value: Any) -> None:
-    """The same with a value."""
+    """Write a message whose body is a value as JSON. Raises OSError if the other side has ended."""
     send(pipe, kind, json.dumps(value).encode("ascii"))
 
 
 def receive(pipe: BinaryIO) -> tuple[bytes, bytearray]:
-    """Kind and body of the next message. Raises EOFError where the other side has gone."""
+    """Type and body of the next message. Raises EOFError if the other side has ended."""
     kind, size = _HEAD.unpack(exactly(pipe, _HEAD.size))
     if size > MAX_BODY_BYTES:
         raise EOFError("that is no message")
@@ -52,7 +52,7 @@ def receive(pipe: BinaryIO) -> tuple[bytes, bytearray]:
 
 
 def exactly(pipe: BinaryIO, size: int) -> bytearray:
-    """That many bytes. Raises EOFError where the other side has gone."""
+    """Read exactly `size` bytes. Raises EOFError if the other side has ended."""
     data = bytearray(size)
     rest = memoryview(data)
     while rest:

@@ -1,8 +1,8 @@
-"""A media file -> FFmpeg's demuxer with an audio track, which reads that file alone.
+"""Opens a media file in FFmpeg's demuxer, which can read that file alone.
 
-FFmpeg never opens a path here. It is given a file object, so that it needs no protocol, and none
-is allowed: neither a playlist nor a reference inside a container reaches another file or a server.
-Formats that do nothing but name other files are not on the list of formats either.
+FFmpeg never opens a path here. It reads a file object, so it needs no protocol, and none is
+allowed: neither a playlist nor a reference inside a container can reach another file or a server.
+Formats that only refer to other files are not on the list of formats either.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from oscine.audio.ogg_chain import Part
 from oscine.audio.resample import MAX_CHANNELS
 from oscine.errors import AudioError
 
-#: FFmpeg's names of the containers that are read: those of recorders, players and broadcasters.
-#: Not here: playlists and manifests (concat, hls, dash, imf, sdp), what opens files beside it
+#: FFmpeg's names of supported containers: those of recorders, players and broadcasters.
+#: Excluded: playlists and manifests (concat, hls, dash, imf, sdp), formats that open other files
 #: (vobsub, image2, mlv, avs), pictures, subtitles, devices and the formats of games.
 FORMATS = (
     *("wav", "w64", "aiff", "au", "caf", "voc", "sox", "ircam", "avr", "pvf", "nistsphere", "iff"),
@@ -36,7 +36,7 @@ PLAYLIST_SUFFIXES = frozenset(
     ".asx .cpl .cue .f4m .ffconcat .ism .ismc .m3u .m3u8 .mpd .pls .sdp .smil .wax .wpl .wvx "
     ".xspf".split()
 )
-#: Comments are matched as a whole (`(?>`, `*+`): else a head of many has endless ways to be parted.
+#: Comments are matched atomically (`(?>`, `*+`) to avoid catastrophic backtracking.
 _PLAYLIST = re.compile(
     r"\s*(#EXTM3U|ffconcat\b|\[playlist\]|\[reference\]|<asx|<smil|<\?wpl|RTSPtext|v=0\r?\no=|"
     r"(?><\?xml.*?>\s*)?(?><!--.*?-->\s*)*+"
@@ -45,28 +45,27 @@ _PLAYLIST = re.compile(
     r"\b(WAVE|MP3|AIFF|FLAC|BINARY|MOTOROLA)\s*\n)",
     re.IGNORECASE | re.DOTALL,
 )
-_HEAD = 4096  # bytes that tell text and playlists
-_MIN_TEXT_BYTES = (
-    12  # bytes; what a container begins with may read as text, and no text is so short
-)
-_MAX_BOXES = 1000  # of an mp4, looked at for its index
+_HEAD = 4096  # bytes in which text and playlists are detected
+_MIN_TEXT_BYTES = 12  # shorter heads may be the beginning of a container
+_MAX_BOXES = 1000  # of an mp4, searched for its index
 _BOX = re.compile(rb"[ -~]{4}")
 _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _SAMPLES = "samples without a header can be given as an array, or to --live -"
-_COUNT_ALONE = re.compile(r"|\d+ channels")  # all that is known of a layout without an order
+_COUNT_ALONE = re.compile(r"|\d+ channels")  # description of a layout without an order
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,8}")
 
 
 @cache
 def _tags() -> Any:
-    """Tags that are not UTF-8 are no reason to refuse a recording; PyAV 19 decodes none here."""
+    """Options for tags that are not UTF-8, which PyAV 19 would raise an error for."""
     return {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 class _Reader:
-    """Only what FFmpeg needs of a file object; PyAV trips over odd `name` attributes otherwise.
+    """The part of a file object that FFmpeg needs; PyAV fails on unusual `name` attributes.
 
-    Of its name the suffix is kept, by which FFmpeg knows formats that have no header, such as gsm.
+    Only the suffix of the name is kept, by which FFmpeg detects formats without a header, such as
+    gsm.
     """
 
     def __init__(self, file: BinaryIO | Part) -> None:
@@ -77,7 +76,7 @@ class _Reader:
 
 
 def suffix_of(file: object) -> str:
-    """That of a file object's name, in lower case, if it is an ordinary one; else nothing."""
+    """Suffix of a file object's name in lower case if it is an ordinary one; else ""."""
     name = getattr(file, "name", None)
     found = Path(name).suffix.lower() if isinstance(name, str | Path) else ""
     return found if _SUFFIX.fullmatch(found) else ""
@@ -90,15 +89,13 @@ def open_container(
     *,
     ignore_length: bool = False,
 ) -> Any:
-    """The container, to be closed by `with`; it has an audio track with a decoder.
+    """Open a container that has an audio track with a decoder; use it in a `with` statement.
 
-    `file` is at its beginning. `name` is what messages call it. `track`: the number or language of
-    a track that it must have. Raises AudioError.
+    `file` must be at its start. `name` is used in messages. `track`: number or language of a track
+    that must exist. Raises AudioError.
     """
     options = {"protocol_whitelist": "", "format_whitelist": ",".join(FORMATS)}
-    options["max_size"] = str(
-        1 << 16
-    )  # bytes of a wave file at a time; else a second, however much
+    options["max_size"] = str(1 << 16)  # bytes of a wave file per packet; the default is one second
     if ignore_length:
         options["ignore_length"] = "1"
     refuse_playlist(name, file)
@@ -125,10 +122,11 @@ def open_container(
 
 
 def _leave_order(codec: Any) -> None:
-    """Have a decoder, which is not open yet, forget an order of channels that has no name.
+    """Make a decoder, before it is opened, drop a custom channel order.
 
-    PyAV shares the list of such an order (7.1 in aiff, caf and mov) between all that refer to it,
-    and each frees it (18.1, AudioLayout). So it is read once here, and gets a layout without one.
+    PyAV shares the list of such an order (7.1 in aiff, caf and mov) between all references, and
+    each frees it (18.1, AudioLayout). So it is read once here and replaced by a layout without an
+    order.
     """
     layout = codec.layout
     count, name = layout.nb_channels, layout.name if layout.nb_channels else ""
@@ -156,12 +154,12 @@ def _check_tracks(name: str, container: Any, track: int | str | None) -> None:
 
 
 def channel_count_of(track: Any) -> int:
-    """Of an audio track, at least 1."""
+    """Number of channels of an audio track, at least 1."""
     return max(1, int(track.codec_context.layout.nb_channels))
 
 
 def refuse_playlist(name: str, file: BinaryIO | Part) -> None:
-    """Raise AudioError for a list of files or addresses; the file is then at its beginning."""
+    """Raise AudioError for a list of files or addresses; `file` is then at its start."""
     text = _text(_head(file))
     if text is None or not (suffix_of(file) in PLAYLIST_SUFFIXES or _PLAYLIST.match(text)):
         return
@@ -174,7 +172,7 @@ def refuse_playlist(name: str, file: BinaryIO | Part) -> None:
 
 
 def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
-    """Why FFmpeg does not read it. EINVAL says that the format is not on the list."""
+    """The error for a file that FFmpeg cannot open; EINVAL: its format is not on the list."""
     try:
         head = _head(file)
         lacks_index = _lacks_index(file, head)
@@ -200,7 +198,7 @@ def _without_index(name: str) -> AudioError:
 
 
 def _cut_in_index(name: str, file: BinaryIO | Part) -> AudioError | None:
-    """The error of an mp4 or mov whose tracks FFmpeg knows by half, as its index ends too early."""
+    """The error for an mp4 or mov whose index is truncated, with incomplete tracks; else None."""
     try:
         return _without_index(name) if _lacks_index(file, _head(file)) else None
     except (OSError, ValueError):
@@ -208,9 +206,9 @@ def _cut_in_index(name: str, file: BinaryIO | Part) -> AudioError | None:
 
 
 def _lacks_index(file: BinaryIO | Part, head: bytes) -> bool:
-    """Whether it is an mp4, m4a or mov without the whole box that says where its sound is.
+    """Whether it is an mp4, m4a or mov without a complete index (moov).
 
-    A box begins with its size, kind and, where that size is 1, a longer one: ISO/IEC 14496-12, 4.2.
+    A box begins with its size, type and, if the size is 1, a 64-bit size: ISO/IEC 14496-12, 4.2.
     """
     if head[4:8] not in (b"ftyp", b"wide", b"mdat"):
         return False
@@ -238,7 +236,7 @@ def _head(file: BinaryIO | Part) -> bytes:
 
 
 def _text(head: bytes) -> str | None:
-    """What the beginning of a file says if it is text; else None."""
+    """The beginning of a file if it is text; else None."""
     wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
         text = head.decode("utf-16" if wide else "utf-8-sig")
@@ -251,5 +249,5 @@ def _text(head: bytes) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """The one line of an error that says what went wrong."""
+    """One line that says what went wrong."""
     return getattr(error, "strerror", None) or str(error).split("\n")[0]

@@ -1,4 +1,4 @@
-"""Mono samples to the bytes of a sound file: wav and raw here, the others by FFmpeg's encoders."""
+"""Encodes mono samples as the bytes of an audio file: wav and raw here, others with FFmpeg."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_SIZE = 0xFFFFFFFF  # the length in a header that is written before it is
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A format of FFmpeg's: its container and encoder, bits a second, the one rate if it has it."""
+    """A format of FFmpeg's: container, codec, bits per second, and its only sample rate, if any."""
 
     container: str
     codec: str
@@ -30,11 +30,11 @@ class Codec:
     rate: int | None = None
 
 
-#: Speech in one channel is transparent at these rates.
+#: Mono speech is transparent at these bit rates.
 CODECS = {
     "mp3": Codec("mp3", "libmp3lame", 96_000),
     "flac": Codec("flac", "flac"),
-    "opus": Codec("ogg", "libopus", 64_000, 48_000),  # every player decodes it at 48 kHz
+    "opus": Codec("ogg", "libopus", 64_000, 48_000),  # players decode Opus at 48 kHz
     "ogg": Codec("ogg", "libopus", 64_000, 48_000),
     "m4a": Codec("ipod", "aac", 96_000),
     "aac": Codec("adts", "aac", 96_000),
@@ -49,31 +49,31 @@ def pcm16(samples: Samples) -> NDArray[np.int16]:
 
 
 class Encoder(Protocol):
-    """Samples to the bytes of one format.
+    """Encodes samples to the bytes of one format.
 
-    Where Ctrl-C ends `write` or `close`, nothing is lost: another `close` does the rest.
+    If Ctrl-C interrupts `write` or `close`, nothing is lost: another `close` does the rest.
     """
 
     count: int  # samples so far
 
     def write(self, samples: Samples) -> None:
-        """Float32 [n], finite."""
+        """Encode float32 samples [n], finite."""
 
     def close(self) -> None:
-        """All that is still inside, and the header's lengths where one can go back."""
+        """Write what is buffered, and the lengths in the header if the file is seekable."""
 
     def abandon(self) -> None:
-        """Let go of the sink. Never raises."""
+        """Release the sink without finishing. Never raises."""
 
 
 def make_encoder(sink: Sink, name: str, rate: int, comment: str | None = None) -> Encoder:
-    """That of a format; `comment` goes into its metadata, but for raw, which has none."""
+    """The encoder of a format; `comment` is written as metadata, except for raw, which has none."""
     kind = PcmEncoder if name in ("wav", "raw") else AvEncoder
     return kind(sink, name, rate, comment)
 
 
 class PcmEncoder:
-    """PCM of 16 bits, with a header (wav) or without."""
+    """16-bit PCM, with a header (wav) or without (raw)."""
 
     def __init__(self, sink: Sink, name: str, rate: int, comment: str | None = None) -> None:
         self._sink, self._rate, self._comment = sink, rate, comment
@@ -102,10 +102,9 @@ class PcmEncoder:
 
 
 def wav_header(rate: int, size: int | None, comment: str | None = None) -> bytes:
-    """44 bytes for mono PCM of 16 bits, and a comment; `size` in bytes, None: open, as it is if it
-    does not fit.
+    """44 bytes for 16-bit mono PCM, and a comment; `size` in bytes, None or too large: unknown.
 
-    Source: Microsoft's RIFF; FFmpeg and sox leave lengths open by the same number.
+    Source: Microsoft's RIFF; FFmpeg and sox mark unknown lengths by the same number.
     """
     data = UNKNOWN_SIZE if size is None else min(size, UNKNOWN_SIZE)
     form = struct.pack("<HHIIHH", 1, 1, rate, 2 * rate, 2, 16)
@@ -116,28 +115,28 @@ def wav_header(rate: int, size: int | None, comment: str | None = None) -> bytes
 
 
 def info_chunk(comment: str) -> bytes:
-    """RIFF's list of information with a comment: UTF-8, as FFmpeg reads and writes it."""
+    """RIFF's INFO list with a comment in UTF-8, as FFmpeg reads and writes it."""
     text = comment.encode() + b"\0"
     entry = struct.pack("<4s4sI", b"INFO", b"ICMT", len(text)) + text + b"\0" * (len(text) % 2)
     return struct.pack("<4sI", b"LIST", len(entry)) + entry
 
 
 class AvEncoder:
-    """A format of FFmpeg's."""
+    """A format encoded by FFmpeg."""
 
     def __init__(self, sink: Sink, name: str, rate: int, comment: str | None = None) -> None:
         self._sink, self._rate = sink, rate
         codec = CODECS[name]
         options = {"flush_packets": "1"}
-        if comment is not None and codec.container == "adts":  # which has no metadata of its own
+        if comment is not None and codec.container == "adts":  # which has no metadata
             options["write_id3v2"] = "1"
         if not sink.seekable():
-            if name == "m4a":  # else its index is written at the end, and then gone back for
+            if name == "m4a":  # else its index is written at the end, with a seek
                 options["movflags"] = "frag_keyframe+empty_moov+default_base_moof"
                 options["frag_duration"] = "500000"  # microseconds
             if codec.container == "ogg":
                 options["page_duration"] = "200000"
-        self._whole = codec.codec == "flac"  # 16-bit numbers, those of wav
+        self._whole = codec.codec == "flac"  # 16-bit integers, as in wav
         self.count = 0
         self._ended = False
         with sink.flushing():
@@ -179,17 +178,17 @@ class AvEncoder:
             self._container.close()
 
     def _work(self, frame: av.AudioFrame | None) -> Iterator[object]:
-        """To be done by `list`, in C: a signal is not handled where packets could get lost."""
+        """Encode lazily; run by `list`, in C, where no signal can interrupt and lose packets."""
         return map(self._container.mux, map(self._stream.encode, (frame,)))
 
     def abandon(self) -> None:
-        # Else PyAV does so when it is collected, and then nobody can catch what it raises.
+        # Else PyAV closes it when it is collected, where exceptions cannot be caught.
         with suppress(OSError, ValueError, av.error.FFmpegError):
             self._container.close()
 
 
 def nearest_rate(codec: str, rate: int) -> int:
-    """The rate itself if the encoder takes it, else the next above, else its highest."""
+    """The rate if the encoder supports it, else the next higher one, else its highest."""
     rates = sorted(av.codec.Codec(codec, "w").audio_rates or [])
     if not rates or rate in rates:
         return rate

@@ -1,7 +1,7 @@
-"""Log-mel of a whole recording as windows, with memory that does not grow with its length.
+"""Whisper's log-mel features of a whole recording as windows, with bounded memory.
 
-The openai column of the front end: one window of zeros is appended to the audio, the clamp hangs on
-the loudest value of the whole file, and a window that reaches past the end shows real silence.
+As in openai-whisper's front end, a window of zeros is appended to the audio, the clamp depends on
+the maximum of the whole recording, and a window that reaches past the end shows real silence.
 Source: whisper/transcribe.py (mel = log_mel_spectrogram(audio, padding=N_SAMPLES)).
 """
 
@@ -26,29 +26,27 @@ from oscine.audio.mel import (
 )
 from oscine.threads import parallel_for
 
-CACHE_S = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are decoded twice
-_MIN_BLOCK = (
-    20 * SAMPLE_RATE
-)  # samples that are transformed in one go, at least: work for 4 threads
-_SCALE_ROWS = 2048  # 1 MiB of 128 mels, scaled by one thread
+CACHE_S = 600  # 10 minutes of 128 mel bins are 31 MB; longer recordings are decoded twice
+_MIN_BLOCK = 20 * SAMPLE_RATE  # samples transformed at once, at least: work for 4 threads
+_SCALE_ROWS = 2048  # 1 MiB of 128 mel bins, scaled by one thread
 
 
 class Recording(Protocol):
-    """What Features needs of a recording: its samples as blocks, as often as asked."""
+    """A recording whose samples can be read repeatedly as blocks."""
 
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[NDArray[np.float32]]: ...
 
 
 class WhisperFeatures:
-    """Log-mel windows of one recording, as if computed from the whole file at once.
+    """Log-mel windows of one recording, as if computed from the whole recording at once.
 
-    `source.blocks()` gives mono float32 blocks of any size at 16 kHz, and may be asked again. It is
-    read once at construction, to find the loudest value and the length; `check` is called once a
-    block there, and wherever blocks are read later, so that a caller can cancel by raising. Up to
-    `cached_seconds` the features of that pass are kept. A longer recording is read again as windows
-    are asked for, holding only what a window needs; asking backwards starts over.
+    `source.blocks()` yields mono float32 blocks of any size at 16 kHz, and must be repeatable. It
+    is read once at construction, for the maximum and the length; `check` is called for every block,
+    then and later, and may raise to cancel. Up to `cached_seconds` the features of that pass are
+    kept. A longer recording is read again as windows are requested, holding only what a window
+    needs; going backwards starts over.
 
-    Raises whatever the source raises (AudioError, NonFiniteError).
+    Raises what the source raises (AudioError, NonFiniteError).
     """
 
     def __init__(
@@ -66,13 +64,13 @@ class WhisperFeatures:
         self._check = check
         self.samples = 0
         self._held: deque[NDArray[np.float32]] = deque()
-        self._held_from = 0  # the frame number of the first held row
+        self._held_from = 0  # frame of the first cached row
         self._coming: Iterator[NDArray[np.float32]] = iter(())
         self._peak = self._survey(int(cached_seconds * SAMPLE_RATE))
 
     @property
     def frames(self) -> int:
-        """Frames of content: whole hops of 10 ms, the appended silence not counted."""
+        """Number of frames: whole hops of 10 ms, without the appended silence."""
         return self.samples // HOP_LENGTH
 
     @property
@@ -81,17 +79,17 @@ class WhisperFeatures:
         return self.samples / SAMPLE_RATE
 
     def window(self, seek: int, size: int, *, silence: bool = False) -> NDArray[np.float32]:
-        """Features float32 [window_frames, n_mels] that begin at frame `seek`; not to be changed.
+        """Features float32 [window_frames, n_mels] from frame `seek`; not to be changed.
 
-        The first `size` frames are content. If they reach the end of the content, the rest is the
-        silence that follows it, as transformers and the first releases of openai-whisper show it to
-        the model (since clip_timestamps, openai-whisper puts 0.0 there too); if a clip ends
-        earlier, the rest is 0.0, which is no silence, or with `silence` what silence looks like.
-        Raises ValueError for a negative frame.
+        The first `size` frames are content. If they reach the end of the recording, the rest is the
+        silence that follows it, as in transformers and the first releases of openai-whisper (since
+        clip_timestamps, openai-whisper has 0.0 there too); if a clip ends earlier, the rest is 0.0,
+        which is not silence, or with `silence` the value of silence. Raises ValueError for a
+        negative frame.
         """
         size = min(size, self.window_frames)
         if seek < 0 or size < 0:
-            raise ValueError(f"a window of {size} frames at frame {seek} lies before the recording")
+            raise ValueError(f"a window of {size} frames at frame {seek} is before the recording")
         wanted = self.window_frames if seek + size >= self.frames else size
         rows = self._rows(seek, wanted)
         if wanted == self.window_frames:
@@ -103,11 +101,11 @@ class WhisperFeatures:
 
     @property
     def _silence(self) -> np.float32:
-        """The feature of a frame of zeros."""
+        """The feature value of a frame of zeros."""
         return np.float32(scale(np.full(1, LOG_FLOOR, np.float32), self._peak)[0])
 
     def _survey(self, cached_samples: int) -> float:
-        """Read everything once: length, loudest value, and the rows while they are few."""
+        """Read everything once: length, maximum, and the rows if they fit the cache."""
         keep, peak = True, LOG_FLOOR
         for logs in self._log_blocks():
             peak = max(peak, float(logs.max(initial=LOG_FLOOR)))
@@ -124,8 +122,8 @@ class WhisperFeatures:
         return peak
 
     def _rows(self, start: int, count: int) -> NDArray[np.float32]:
-        """Rows [count, n_mels]; those past everything audible are silence."""
-        if self._keep and self._held:  # a view: each copy may wait for the engine's thread
+        """Rows [count, n_mels]; those past the end are silence."""
+        if self._keep and self._held:  # a view: a copy may wait for the engine's thread
             rows = self._held[0][start : start + count]
             if len(rows) == count:
                 return rows
@@ -148,7 +146,7 @@ class WhisperFeatures:
         return rows
 
     def _reach(self, end: int) -> Iterator[NDArray[np.float32]]:
-        """The held blocks, then new ones (held from then on) until frame `end` is covered."""
+        """The cached blocks, then new ones, cached too, until frame `end` is covered."""
         covered = self._held_from
         for logs in tuple(self._held):
             covered += len(logs)
@@ -162,15 +160,16 @@ class WhisperFeatures:
             yield logs_or_end
 
     def _scaled_blocks(self) -> Iterator[NDArray[np.float32]]:
-        """The features of another reading."""
+        """The features of another reading, in blocks."""
         return (_scaled(logs, self._peak) for logs in self._log_blocks())
 
     def _log_blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Unclamped rows of the audio and of what follows while a frame can still hear it.
+        """Unclamped rows of the audio and of what follows while a frame still overlaps it.
 
-        Row t sees samples [160 t - 200, 160 t + 200). Samples before the beginning mirror the first
-        201; after the end come zeros, so rows past (n + 200) / 160 need not be computed. Blocks
-        are cut at multiples of FRAMES_A_PRODUCT, so the rows do not depend on the source's blocks.
+        Row t covers samples [160 t - 200, 160 t + 200). Samples before the start reflect the first
+        201; after the end there are zeros, so rows past (n + 200) / 160 need not be computed.
+        Blocks are cut at multiples of FRAMES_A_PRODUCT, so the rows do not depend on the source's
+        blocks.
         """
         waiting: list[NDArray[np.float32]] = []
         samples = rows = held = 0
@@ -208,7 +207,7 @@ class WhisperFeatures:
 
 
 def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
-    """Features in place of unclamped rows, by all threads."""
+    """Convert unclamped rows to features in place, on all threads."""
 
     def piece(start: int) -> None:
         rows = logs[start : start + _SCALE_ROWS]
@@ -219,5 +218,5 @@ def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
 
 
 def _mirror(beginning: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Put the reflection of samples 1…200 in front of the beginning (more than 200 samples)."""
+    """Prepend the reflection of samples 1…200 (of more than 200 samples)."""
     return np.concatenate([beginning[HALF_WINDOW:0:-1], beginning])

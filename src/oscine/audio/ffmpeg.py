@@ -1,4 +1,4 @@
-"""PyAV, and FFmpeg with it, imported at first use: arrays at 16 kHz need neither."""
+"""Imports PyAV, and FFmpeg with it, on first use: arrays at 16 kHz need neither."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oscine.errors import needed
 
 
 class _AtFirstUse:
-    """Stands for the module `av` until an attribute of it is asked for."""
+    """Stands in for the module `av` until an attribute is used."""
 
     def __getattr__(self, name: str) -> Any:
         with needed("av", "sound of another kind or rate", "give samples at 16 kHz as an array"):

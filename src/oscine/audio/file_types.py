@@ -1,8 +1,8 @@
-"""How recordings are called: by FFmpeg's name of a container, the suffixes that its files have.
+"""File name suffixes and magic bytes of containers, by FFmpeg's names.
 
-FFmpeg itself tells a container by its contents. These are the suffixes that it lists for sound, and
-others that its lists lack. They say what of a folder is taken for a recording; a file that is
-named is tried whatever it is called. The first bytes of some tell a file from raw samples.
+FFmpeg detects a container by its contents. These are the suffixes that it lists for audio, and
+more. They select the recordings in a folder; a file given by name is tried whatever its suffix.
+Magic bytes distinguish a file from raw samples.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Container(NamedTuple):
-    """A container's suffixes, the bytes its files have `at` an offset, and its name in messages."""
+    """A container's suffixes, its magic bytes `at` an offset, and its name in messages."""
 
     suffixes: str
     magic: tuple[bytes, ...] = ()
@@ -98,15 +98,15 @@ CONTAINERS: Mapping[str, Container] = MappingProxyType(
         "wv": Container(".wv", (b"wvpk",)),
     }
 )
-#: What of RIFF and IFF is sound; their headers may end before they say it.
+#: RIFF and IFF types that are audio; a truncated header may lack the type.
 FORMS = (b"WAVE", b"AVI ", b"QLCM", b"AIFF", b"AIFC", b"8SVX")
 SUFFIXES = frozenset(suffix for each in CONTAINERS.values() for suffix in each.suffixes.split())
 
 
 def container_of(begin: bytes) -> str | None:
-    """What a message calls the container of a file that begins so; None where nothing tells it."""
+    """The container's name in messages for a file that begins with these bytes; None if unknown."""
     if begin[:4] in (b"RIFF", b"FORM") and not any(form.startswith(begin[8:12]) for form in FORMS):
-        return None  # a picture, say
+        return None  # a picture, for example
     for name, container in CONTAINERS.items():
         if begin.startswith(container.magic, container.at):
             return container.called or name

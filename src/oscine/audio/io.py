@@ -1,11 +1,11 @@
-"""Any recording in, as a stream of mono float32 blocks: files, pipes, bytes, file objects, arrays.
+"""Reads any recording as mono float32 blocks: files, pipes, bytes, file objects, arrays.
 
-    open_source(what) -> Source        .name, .blocks(rate) as often as wanted
-    channel_count(what) -> int         open_source(what, channel=1) gives the first of them alone
-    decode(what, rate) -> Audio        the whole at once
+    open_source(recording) -> Source       .name, .blocks(rate), which can be read repeatedly
+    channel_count(recording) -> int        open_source(recording, channel=1) reads the first one
+    decode(recording, rate) -> Audio       the whole at once
 
 Containers and codecs are FFmpeg's, through PyAV: no system tool is needed. Of a video one audio
-track is taken (tracks.py). Damaged parts become silence and a cut-off file gives what it has, each
+track is read (tracks.py). Damaged parts become silence and a truncated file gives what it has, each
 with a warning.
 """
 
@@ -48,58 +48,59 @@ from oscine.types import Audio, Samples
 
 _log = logging.getLogger(__name__)
 
-BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a cache
-MIN_INTEGER_PEAK = 100.0  # in full scales: no recording, but other numbers
-MAX_AMPLITUDE = 1e12  # in full scales: it is damage, and not far below where power overflows
+BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a CPU cache
+MIN_INTEGER_PEAK = 100.0  # times full scale: these are integers, not floats
+MAX_AMPLITUDE = 1e12  # times full scale: damage; larger values overflow in power
 
 
 class Readable(Protocol):
-    """A binary file object as this module uses it."""
+    """A binary file object, as far as this module uses it."""
 
     def read(self, size: int, /) -> Any: ...
 
 
 class Source(ABC):
-    """A recording that can be read as often as wanted; one reading at a time."""
+    """A recording that can be read repeatedly; one reading at a time."""
 
     def __init__(self, name: str, channel: int | None = None) -> None:
         self.name = name
-        self.channel = channel  # from 1; None: all are mixed
+        self.channel = channel  # from 1; None: all, mixed
         self.track: int | str | None = None  # number from 1 or language; None: the preferred one
         self.max_seconds: float | None = None  # a longer recording is refused
-        self.warned: set[str] = set()  # what was warned of; shared with copies, as all are read
-        self.quiet = False  # warn of nothing
-        self.is_file = False  # a file, which can be read again later
+        self.warned: set[str] = set()  # warnings given; shared with copies
+        self.quiet = False  # whether warnings are suppressed
+        self.is_file = False  # whether it is a file, which can be read again later
 
     @abstractmethod
     def channels(self) -> int:
-        """How many channels the recording has. Raises AudioError when it cannot be read."""
+        """Number of channels. Raises AudioError if the recording cannot be read."""
 
     def with_channel(self, channel: int) -> Source:
-        """The same recording, of which one channel is heard."""
+        """The same recording with one channel instead of the mix."""
         same = copy(self)
         same.channel = channel
         return same
 
     def limited_to(self, seconds: float | None) -> Source:
-        """The same recording, which is refused where it is longer; None: however long it is."""
+        """The same recording, refused if it is longer than `seconds`; None: no limit."""
         same = copy(self)
         same.max_seconds = seconds
         return same
 
     def with_track(self, track: int | str | None) -> Source:
-        """The same recording, of which one audio track is taken: a number from 1 or a language.
+        """The same recording with another audio track: a number from 1, or a language.
 
-        Raises AudioError for an array, which has one track without a language, and another one.
+        Raises AudioError for an array unless `track` is 1, since it has one track without a
+        language.
         """
         same = copy(self)
         same.track = track
         return same
 
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
-        """Mono float32 blocks [n] at `rate` hertz, full scale = 1, each at least one sample long.
+        """Mono float32 blocks [n], n >= 1, at `rate` hertz, full scale 1.
 
-        Raises AudioError when the recording cannot be read or is longer than `max_seconds`, and
+        Raises AudioError if the recording cannot be read or is longer than `max_seconds`, and
         NonFiniteError for NaN or infinity.
         """
         waiting: list[Samples] = []
@@ -126,13 +127,13 @@ class Source(ABC):
             yield np.concatenate(waiting)
 
     def warn(self, message: str, about: str = "") -> None:
-        """Log what is odd about the recording: each message once, or one `about` each matter."""
+        """Log a warning about the recording once per message, or once per subject `about`."""
         if not self.quiet and (about or message) not in self.warned:
             _log.warning("%s", message)
         self.warned.add(about or message)
 
     def _warn_of_scale(self, peak: float) -> None:
-        """Once: the front end would take 16-bit numbers as floats for noise, and give no text."""
+        """Warn once: 16-bit integers stored as floats would be noise to the model."""
         self.warn(
             f"{self.name}: samples reach {peak:.0f} times full scale, which is 1; "
             "divide by 32768 if they are 16-bit numbers",
@@ -150,7 +151,7 @@ SourceLike: TypeAlias = (
 
 
 class _MediaSource(Source):
-    """A container that FFmpeg reads; `opened` gives its bytes from their beginning each time."""
+    """A container that FFmpeg reads; `opened` opens its bytes at their start each time."""
 
     def __init__(
         self,
@@ -162,9 +163,9 @@ class _MediaSource(Source):
         self._opened = opened
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: a file goes by its path, anything else with all of its bytes.
+        """For pickling: a file by its path, anything else with all of its bytes.
 
-        Raises AudioError where it cannot be read.
+        Raises AudioError if it cannot be read.
         """
         state = self.__dict__.copy()
         if not self.is_file:
@@ -184,7 +185,7 @@ class _MediaSource(Source):
 
 
 class _ArraySource(Source):
-    """Samples [n] or [n, channels] that are in memory already; converted block by block."""
+    """Samples [n] or [n, channels] in memory, converted block by block."""
 
     def __init__(
         self, name: str, samples: NDArray[Any], rate: int, channel: int | None = None
@@ -225,19 +226,19 @@ class _ArraySource(Source):
 def open_source(
     source: SourceLike, channel: int | None = None, *, name: str | None = None
 ) -> Source:
-    """Anything that holds a recording as a Source; `name` is what messages call it.
+    """Open any recording as a Source; `name` is used in messages.
 
-    All channels are mixed unless one, counted from 1, is asked for.
+    All channels are mixed unless `channel` (from 1) is given.
 
-    - str, Path: a file; "-" is standard input. A pipe is read once and kept aside.
-    - bytes, binary file object: the contents of a file. An object that can seek is read in place
-      from where it stands, and stands there again afterwards; what cannot is read to its end once.
-    - Audio; (array, rate); an array alone, taken as 16 kHz: samples [n], [n, channels] or
-      [channels, n] (the shorter axis is the channels, the last when equal), float with full scale 1
-      or PCM int8, uint8, int16, int32 by its type; channels are averaged.
+    - str, Path: a file; "-" is standard input. A pipe is read once and spooled.
+    - bytes, binary file object: the contents of a file. A seekable object is read from its current
+      position, which is restored afterwards; others are read to their end once.
+    - Audio; (array, rate); an array alone, at 16 kHz: samples [n], [n, channels] or
+      [channels, n] (the shorter axis is the channels, the last one when equal), float with
+      full scale 1 or PCM int8, uint8, int16, int32 by dtype; channels are averaged.
 
-    Raises AudioError when it is not there, empty or of no use; UsageError for other types. What is
-    inside is looked at by `blocks`, which also says when there is no such channel.
+    Raises AudioError if it is missing, empty or unusable; UsageError for other types. The contents
+    are checked by `blocks`, which also raises if there is no such channel.
     """
     if channel is None:
         return _open(source, name)
@@ -247,10 +248,10 @@ def open_source(
 
 
 def channel_count(source: SourceLike) -> int:
-    """How many channels a recording has, as its beginning has them.
+    """Number of channels of a recording.
 
-    What can be read only once (a pipe, standard input) must be opened first, and its Source given
-    here and to `open_source` again. Raises as `open_source` and `blocks` do.
+    A source that can be read only once (a pipe, standard input) must be opened first, and its
+    Source passed here and to `open_source` again. Raises what `open_source` and `blocks` raise.
     """
     return _open(source, None).channels()
 
@@ -284,15 +285,15 @@ def _open(source: SourceLike, name: str | None) -> Source:
 
 
 def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
-    """The whole in memory: mono float32 at `rate`. Raises as `open_source` and `blocks` do."""
+    """Decode a whole recording to mono float32 at `rate`. Raises as open_source and blocks do."""
     blocks = list(open_source(source).blocks(rate))
     return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
 
 
 def reread(source: Source, max_seconds: float) -> Audio | None:
-    """A recording that lasts, read another time; None where it is gone or longer than that."""
+    """Read a file again; None if it is gone or longer than `max_seconds`."""
     same = source.limited_to(max_seconds)
-    same.quiet = True  # all has been said
+    same.quiet = True  # warnings were given at the first reading
     try:
         return decode(same)
     except OscineError:
@@ -300,7 +301,7 @@ def reread(source: Source, max_seconds: float) -> Audio | None:
 
 
 def _in_memory(contents: Any) -> AbstractContextManager[BinaryIO]:
-    """The bytes of a recording as a file."""
+    """The bytes of a recording as a file object."""
     return nullcontext(io.BytesIO(contents))
 
 
@@ -322,7 +323,7 @@ def _file(path: Path, label: str) -> Source:
         raise AudioError(label, "is a folder", "give the files in it")
     if not os.access(path, os.R_OK):
         raise AudioError(label, "may not be read", "check its permissions")
-    if is_device(path):  # it may never end
+    if is_device(path):  # it may be endless
         raise AudioError(label, "is a device", "give a file, or pipe a part of it in")
     if not stat.S_ISREG(found.st_mode):
         return _MediaSource(label, Spool(label, LazyPipe(path).read))
@@ -363,7 +364,7 @@ def _file_object(file: Any, name: str | None) -> Source:
 
 
 def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
-    """[n] or [n, channels] as a view; checks that shape and type can be samples."""
+    """[n] or [n, channels] as a view, after checking shape and dtype."""
     remedy = "give float or PCM integer samples [n], [n, channels] or [channels, n]"
     samples = np.asarray(samples)  # not np.matrix, which stays 2-D whatever is done
     try:

@@ -1,7 +1,7 @@
-"""Whisper's front end as formulas: samples -> log-mel, time first.
+"""Whisper's log-mel front end, time first.
 
-Source: openai/whisper, whisper/audio.py (log_mel_spectrogram) and librosa's Slaney mel filters,
-which made the bank shipped there. Three constants fix everything; the rest is derived from them.
+Source: openai/whisper, whisper/audio.py (log_mel_spectrogram), and librosa's Slaney mel filters,
+which made the bank shipped there. All other values derive from three constants.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from oscine.threads import parallel_for, single_threaded_blas
 
 SAMPLE_RATE = 16_000  # hertz
-N_FFT = 400  # samples of one Fourier transform: 25 ms
-HOP_LENGTH = 160  # samples from frame to frame: 10 ms
+N_FFT = 400  # samples per Fourier transform: 25 ms
+HOP_LENGTH = 160  # samples between frames: 10 ms
 FRAMES_PER_SECOND = SAMPLE_RATE // HOP_LENGTH
 
-HALF_WINDOW = N_FFT // 2  # a frame is centred: it sees this far to both sides
-LOG_FLOOR = -10.0  # log10 of the floor 1e-10, the value of a frame of zeros
-DYNAMIC_RANGE = 8.0  # log10 units kept below the loudest value
+HALF_WINDOW = N_FFT // 2  # a frame is centred in its window
+LOG_FLOOR = -10.0  # log10 of the floor 1e-10: the value of silence
+DYNAMIC_RANGE = 8.0  # log10 units below the maximum
 
-# A product of other rows rounds its sums otherwise: with products of as many rows, counted from the
+# The rounding of a product depends on its number of rows: with the same number, counted from the
 # same frame on, features are the same bits however a recording is cut.
 FRAMES_A_PRODUCT = 128
-# A piece of one thread takes about a millisecond: of shorter ones, the threads wait for each other.
+# About a millisecond of work for one thread: with less, threads wait for each other.
 _FRAMES_A_PIECE = 4 * FRAMES_A_PRODUCT
 _KNEE_HZ, _KNEE_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27.0  # Slaney: linear below, log above
 
@@ -33,7 +33,7 @@ _HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
 def _mel(hertz: float) -> float:
-    """The Slaney scale for a frequency above its knee at 1 kHz."""
+    """Mel value of a frequency above 1 kHz on the Slaney scale."""
     return float(_KNEE_MEL + np.log(hertz / _KNEE_HZ) / _LOG_STEP)
 
 
@@ -46,10 +46,10 @@ def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 def mel_filters(
     n_mels: int, n_fft: int = N_FFT, sample_rate: int = SAMPLE_RATE
 ) -> NDArray[np.float32]:
-    """Slaney mel filter bank, float32 [n_mels, n_fft // 2 + 1], read-only; made in float64.
+    """Slaney mel filter bank, float32 [n_mels, n_fft // 2 + 1], read-only; computed in float64.
 
-    Triangles over `n_mels + 2` points equally spaced in mel from 0 Hz to half the rate, each of
-    area one (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
+    Triangles over `n_mels + 2` points equally spaced in mel from 0 Hz to half the sample rate, each
+    of area one (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
     """
     edges = _hertz(np.linspace(0.0, _mel(sample_rate / 2), n_mels + 2))
     bins = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
@@ -63,10 +63,10 @@ def mel_filters(
 
 
 def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
-    """log10 mel power of every whole frame of a stretch, neither padded nor clamped.
+    """log10 mel power of every whole frame, without padding or clamping.
 
-    `stretch` [n] float32 at 16 kHz; frame i sees `stretch[160 i : 160 i + 400]`. Returns float32
-    [1 + (n - 400) // 160, n_mels], at least -10; no rows when n < 400.
+    `stretch` [n] float32 at 16 kHz; frame i covers `stretch[160 i : 160 i + 400]`. Returns float32
+    [1 + (n - 400) // 160, n_mels], at least -10; no rows if n < 400.
     """
     frames = 1 + (len(stretch) - N_FFT) // HOP_LENGTH if len(stretch) >= N_FFT else 0
     logs = np.empty((frames, n_mels), np.float32)
@@ -86,7 +86,7 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
             rows = slice(first, min(first + FRAMES_A_PRODUCT, len(mels)))
             np.matmul(power[rows], bank, out=mels[rows])
         np.log10(np.maximum(mels, floor, out=mels), out=mels)
-        np.maximum(mels, np.float32(LOG_FLOOR), out=mels)  # log10 itself may round below its floor
+        np.maximum(mels, np.float32(LOG_FLOOR), out=mels)  # log10 may round below the floor
 
     with single_threaded_blas():
         parallel_for(transform, range(0, frames, _FRAMES_A_PIECE))
@@ -96,7 +96,7 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
 def scale(
     logs: NDArray[np.float32], peak: float, out: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
-    """Clamp to eight decades below `peak` and map to about [-1, 1.5], as the model was trained.
+    """Clamp to eight decades below `peak` and scale to about [-1, 1.5], as in training.
 
     `out` receives the result, and may be `logs`; None: a new array.
     """
@@ -107,11 +107,11 @@ def scale(
 
 
 def log_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
-    """Whisper's features of the whole of `samples`, float32 [n // 160, n_mels], time first.
+    """Whisper's features of all of `samples`, float32 [n // 160, n_mels], time first.
 
-    `samples` [n] float32 at 16 kHz, mirrored by 200 samples at both ends; fewer than 201 are first
-    filled up with zeros. The loudest value over the whole array sets the clamp. Pad with zeros to
-    30 s first for what Whisper is given. Source: whisper/audio.py: log_mel_spectrogram.
+    `samples` [n] float32 at 16 kHz, reflected by 200 samples at both ends; fewer than 201 are
+    zero-padded first. The maximum over the array sets the clamp. For the model's input, pad with
+    zeros to 30 s first. Source: whisper/audio.py: log_mel_spectrogram.
     """
     samples = np.asarray(samples, np.float32)
     if len(samples) <= HALF_WINDOW:

@@ -1,9 +1,9 @@
-"""NeMo's front end as formulas: samples -> log-mel, time first, normalised feature by feature.
+"""NeMo's log-mel front end, time first, with per-feature normalisation.
 
-Source: NeMo nemo/collections/asr/parts/preprocessing/features.py (FilterbankFeatures, normalize_
-batch) as the Parakeet checkpoints configure it; transformers ParakeetFeatureExtractor is the same.
-Not Whisper's: pre-emphasis, a symmetric window, zeros instead of a mirror at the ends, natural
-logarithms, no clamp.
+Source: NeMo nemo/collections/asr/parts/preprocessing/features.py (FilterbankFeatures,
+normalize_batch) as the Parakeet checkpoints configure it; transformers' ParakeetFeatureExtractor is
+the same. Unlike Whisper's: pre-emphasis, a symmetric window, zeros instead of reflection at the
+ends, natural logarithms, no clamp.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from oscine.audio.mel import HOP_LENGTH, mel_filters
 from oscine.threads import parallel_for, single_threaded_blas
 
-N_FFT = 512  # samples of one Fourier transform
-WIN_LENGTH = 400  # of them under the window, in the middle
+N_FFT = 512  # samples per Fourier transform
+WIN_LENGTH = 400  # samples of the window, centred in the transform
 EMPHASIS = 0.97
 FLOOR = 2.0**-24  # added to the power before the logarithm
-LOG_FLOOR = float(np.log(FLOOR))  # the value of a frame of zeros, before normalisation
+LOG_FLOOR = float(np.log(FLOOR))  # the value of silence, before normalisation
 GUARD = 1e-5  # added to the standard deviation
 
-_REACH = WIN_LENGTH // 2  # a frame is centred: it sees this far to both sides
-_FRAMES_AT_ONCE = 128  # with their spectra they stay in a core's level-2 cache
-_FRAMES_A_BLOCK = 1 << 14  # 164 s: what is summed or normalised in one go
+_REACH = WIN_LENGTH // 2  # a frame is centred in its window
+_FRAMES_AT_ONCE = 128  # they and their spectra fit the level-2 cache
+_FRAMES_A_BLOCK = 1 << 14  # 164 s: summed or normalised at once
 _HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WIN_LENGTH) / (WIN_LENGTH - 1))  # symmetric
 
 
 def frame_count(samples: int) -> int:
-    """Mel frames of so many samples: one a whole hop of 10 ms; fewer than 160 have none."""
+    """Number of mel frames: one per whole hop of 10 ms; 0 for fewer than 160 samples."""
     return samples // HOP_LENGTH
 
 
@@ -41,8 +41,8 @@ def raw_log_mel(
     """Log mel power before normalisation, float32 [frames, n_mels], time first.
 
     `samples` [n] float32 at 16 kHz, one whole recording: its first sample has no predecessor, and
-    beyond its ends lie zeros. Frames `first` to `last` of its n // 160, all by default: in blocks
-    they are what they are in one go, up to the rounding of sums.
+    it is zero-padded at both ends. Frames `first` to `last` (exclusive) of n // 160, by default
+    all; computing them in blocks gives the same values up to rounding.
     """
     samples = np.asarray(samples, np.float32)
     count = frame_count(len(samples))
@@ -67,7 +67,7 @@ def raw_log_mel(
 
 
 def _emphasised(samples: NDArray[np.float32], first: int, last: int) -> NDArray[np.float32]:
-    """The pre-emphasised samples that frames `first` to `last` see, zeros beyond the recording."""
+    """The pre-emphasised samples of frames `first` to `last`, zero-padded outside the recording."""
     begin, end = first * HOP_LENGTH - _REACH, (last - 1) * HOP_LENGTH + _REACH
     inside = samples[max(begin - 1, 0) : min(end, len(samples))]
     stretch = np.zeros(end - begin, np.float32)
@@ -128,7 +128,7 @@ def _in_blocks(blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.flo
 
 
 def statistics(samples: NDArray[np.float32], n_mels: int) -> FeatureStats:
-    """Those of a whole recording of at least 160 samples, its features never held all at once."""
+    """Feature statistics of a recording of at least 160 samples, in bounded memory."""
     count = frame_count(len(samples))
     starts = range(0, count, _FRAMES_A_BLOCK)
     return FeatureStats.of(
@@ -137,11 +137,11 @@ def statistics(samples: NDArray[np.float32], n_mels: int) -> FeatureStats:
 
 
 def log_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
-    """Parakeet's features of the whole of `samples`, float32 [n // 160, n_mels], time first.
+    """Parakeet's features of all of `samples`, float32 [n // 160, n_mels], time first.
 
     `samples` [n] float32 at 16 kHz. Every feature has mean 0 and standard deviation 1 over these
-    frames; digital silence is 0. For hours, take `statistics` and normalise stretches of
-    `raw_log_mel` as they are needed.
+    frames; digital silence is 0. For long recordings use `statistics` and normalise parts of
+    `raw_log_mel`.
     """
     raw = raw_log_mel(samples, n_mels)
     return FeatureStats.of([raw]).normalised(raw) if len(raw) else raw

@@ -1,8 +1,8 @@
-"""The speaker encoder's front end as formulas: samples at 24 kHz -> log-mel, time first.
+"""Log-mel front end of Qwen3-TTS's speaker encoder: samples at 24 kHz, time first.
 
 Source: qwen_tts/core/models/modeling_qwen3_tts.py (mel_spectrogram), which has it from HiFi-GAN.
-Not Whisper's: magnitudes instead of power, natural logarithms, frames that are not centred but cut
-from a recording mirrored by 384 samples at both ends.
+Unlike Whisper's: magnitudes instead of power, natural logarithms, frames that are not centred but
+taken from a recording reflected by 384 samples at both ends.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from oscine.audio.mel import mel_filters
 from oscine.threads import parallel_for, single_threaded_blas
 
 SAMPLE_RATE = 24_000  # hertz
-N_FFT = 1024  # samples of one Fourier transform, all of them under the window
-HOP_LENGTH = 256  # samples from frame to frame: 10.7 ms
+N_FFT = 1024  # samples per Fourier transform and window
+HOP_LENGTH = 256  # samples between frames: 10.7 ms
 FLOOR = 1e-5  # of a band's magnitude, before the logarithm
 GUARD = 1e-9  # added to the power, before its root
 
-_REACH = (N_FFT - HOP_LENGTH) // 2  # mirrored at both ends
-MIN_SAMPLES = _REACH + 1  # a mirror does not repeat the edge
-_FRAMES_AT_ONCE = 64  # with their spectra they stay in a core's level-2 cache
+_REACH = (N_FFT - HOP_LENGTH) // 2  # samples reflected at both ends
+MIN_SAMPLES = _REACH + 1  # reflection does not repeat the edge
+_FRAMES_AT_ONCE = 64  # they and their spectra fit the level-2 cache
 _HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
 def speaker_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     """log max(mel magnitude, 1e-5), float32 [n // 256, n_mels], time first.
 
-    `samples` [n] float32 at 24 kHz, at least 385 of them: ValueError otherwise.
+    `samples` [n] float32 at 24 kHz, at least 385 of them: else ValueError.
     """
     samples = np.asarray(samples, np.float32)
     if len(samples) < MIN_SAMPLES:

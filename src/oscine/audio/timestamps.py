@@ -1,8 +1,8 @@
-"""The times of decoded frames: by the clock of their container, or by bytes where it has none.
+"""Times of decoded frames: by the container's clock, or by bytes where it has none.
 
-Raw streams (mp3, adts) know no time: FFmpeg numbers the packets that it finds. There the bytes
-between two packets are counted, at the mean bit rate so far. Sources: id3.org (ID3v1, ID3v2.4),
-APE tags 2.0 for what lies between recordings that are put one after another.
+Raw streams (mp3, adts) have no clock: FFmpeg numbers the packets that it finds. There the bytes
+between two packets are counted, at the mean bit rate so far. Sources: id3.org (ID3v1, ID3v2.4), APE
+tags 2.0 for the tags between concatenated recordings.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from oscine.audio.clock import TimedFrame
 from oscine.audio.ffmpeg import av
 from oscine.audio.ogg_chain import Part
 
-#: Raw streams whose packets lie one after another without a word on time.
+#: Raw streams: packets without timestamps.
 _COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
-#: Bits of the clocks that begin with 0 again. FFmpeg adds a turn wherever one jumps backwards.
+#: Bits of clocks that wrap. FFmpeg adds a period wherever one jumps backwards.
 _CLOCK_BITS = {"mpegts": 33, "mpeg": 33, "flv": 32, "asf": 32}
-_CHUNK = 1 << 16  # bytes of the file that are looked at together
-_SEARCHED = 1 << 20  # bytes through which one packet is searched for
-_SWOLLEN = 8  # times as large as usual: FFmpeg took damage for a part of a packet
-_MISSES = 16  # packets that are not found, after which the search moves on
-_NO_TIME = -(1 << 63)  # how FFmpeg says so
-_AVI_HEAD = 8  # bytes of a chunk before its packet
+_CHUNK = 1 << 16  # bytes of the file that are read at once
+_SEARCHED = 1 << 20  # bytes that are searched for one packet
+_SWOLLEN = 8  # times the usual size: FFmpeg included damaged bytes
+_MISSES = 16  # packets not found before the search moves on
+_NO_TIME = -(1 << 63)  # AV_NOPTS_VALUE
+_AVI_HEAD = 8  # bytes of a chunk's header
 
 
 class FrameTimer(Protocol):
-    """Gives the frames of one track their times. `lost`: seconds of packets without sound since."""
+    """Assigns times to the frames of a track. `lost`: seconds of packets without audio since."""
 
     lost: float
 
     def skip(self, packet: Any) -> None:
-        """Take a packet that cannot be decoded."""
+        """Count a packet that cannot be decoded."""
 
     def stamp(self, packet: Any | None, frame: Any) -> TimedFrame:
-        """A frame that came out of the decoder after this packet, None: at the end."""
+        """The time of a frame that was decoded from this packet; None: at the end of the stream."""
 
 
 def frame_timer(container: Any, stream: Any, file: BinaryIO | Part) -> FrameTimer:
-    """What suits an opened container; `file` is what FFmpeg reads, and stays where it is."""
+    """The timer for an opened container; `file` is what FFmpeg reads, and keeps its position."""
     if container.format.name not in _COUNTED:
         return _ClockTimer(stream, _indexed(container, stream))
     return ByteTimer(file)
 
 
 def start_time(container: Any) -> float | None:
-    """What the container's clock says where its earliest track begins."""
+    """The container's clock at the start of its earliest track."""
     begin = container.start_time
     if container.format.name in _COUNTED or begin is None or begin == _NO_TIME:
         return None
@@ -55,13 +55,13 @@ def start_time(container: Any) -> float | None:
 
 
 def clock_period(container: Any, stream: Any) -> float | None:
-    """After how many seconds the container's clock begins with 0 again."""
+    """The period in seconds after which the container's clock wraps to 0."""
     bits = _CLOCK_BITS.get(container.format.name)
     return None if bits is None else float(2**bits * stream.time_base)
 
 
 def has_frame_count(file: BinaryIO | Part) -> bool:
-    """Whether an mp3 file states how many frames it has, which an encoder's first frame may do.
+    """Whether an mp3 file states its number of frames, in the first frame of some encoders.
 
     Source: the Xing and VBRI headers, as FFmpeg's libavformat/mp3dec.c reads them.
     """
@@ -70,7 +70,7 @@ def has_frame_count(file: BinaryIO | Part) -> bool:
 
 
 def first_frame_header(file: BinaryIO | Part) -> tuple[int, bytes]:
-    """Where an mp3 file's first frame begins, after its tags, and its first 256 bytes."""
+    """Offset of an mp3 file's first frame, after its tags, and its first 256 bytes."""
     place = file.tell()
     try:
         start = file.seek(0)
@@ -83,29 +83,29 @@ def first_frame_header(file: BinaryIO | Part) -> tuple[int, bytes]:
 
 
 def begins_with_tag(packet: Any) -> bool:
-    """Whether FFmpeg took the whole tag before an mp3 recording for a part of its first packet."""
+    """Whether FFmpeg included a tag before an mp3 recording in its first packet."""
     data = bytes(packet)
     return 0 < _id3_length(data) < len(data)
 
 
 def _id3_length(head: bytes) -> int:
-    """Bytes of the ID3v2 tag that begins with these 10; 0: it is none."""
+    """Length of the ID3v2 tag that begins with these 10 bytes; 0 if there is none."""
     if head[:3] != b"ID3" or len(head) < 10:
         return 0
     return 10 + sum((byte & 127) << 7 * (3 - n) for n, byte in enumerate(head[6:10]))
 
 
 def _indexed(container: Any, stream: Any) -> Any:
-    """The index of an AVI file, which alone says where chunks are missing.
+    """The index of an AVI file, the only record of missing chunks.
 
-    Older releases of PyAV do not show it: there, damage to an AVI file shifts what follows.
+    Older releases of PyAV do not expose it: there, damage to an AVI file shifts what follows.
     """
     entries = getattr(stream, "index_entries", None) if container.format.name == "avi" else None
     return entries or None
 
 
 class _ClockTimer:
-    """Times as the container's packets have them."""
+    """Times of the container's packets."""
 
     def __init__(self, stream: Any, index: Any) -> None:
         self.lost = 0.0
@@ -126,9 +126,9 @@ class _ClockTimer:
         return TimedFrame(frame, float(frame.pts * frame.time_base) + self._shift)
 
     def _behind_index(self, packet: Any) -> float:
-        """By how much FFmpeg's count is behind the index, which lists the missing packets too.
+        """How far FFmpeg's count is behind the index, which lists missing packets too.
 
-        The index counts bytes where the packets count samples, so their ratio comes first.
+        The index counts bytes where packets count samples, so their ratio is found first.
         """
         if not packet.pos or not packet.pts:
             return self._shift
@@ -137,7 +137,7 @@ class _ClockTimer:
             return self._shift
         if not self._ratio:
             self._ratio, rest = divmod(entry.timestamp, packet.pts)
-            if rest or not self._ratio:  # packets are missing already
+            if rest or not self._ratio:  # packets are already missing
                 self._index = None
                 return 0.0
         return float((Fraction(entry.timestamp, self._ratio) - packet.pts) * self._base)
@@ -148,20 +148,20 @@ def _position(entry: Any) -> int:
 
 
 class ByteTimer:
-    """Times of a raw stream: what was heard, and the bytes between, at the rate of what was heard.
+    """Times of a raw stream: the audio decoded, and the bytes between, at the bit rate so far.
 
-    FFmpeg neither tells where it skips bytes nor, after it did, where a packet lies. So each is
-    found in the file, at the end of the one before it as long as nothing is skipped.
+    FFmpeg reports neither where it skips bytes nor, after it did, the offset of a packet. So each
+    packet is searched in the file, from the end of the one before.
     """
 
     def __init__(self, file: BinaryIO | Part) -> None:
-        self.lost = 0.0  # what comes after the last packet may be anything but sound
+        self.lost = 0.0  # bytes after the last packet need not be audio
         self._file = file
         self._chunk, self._chunk_at = b"", 0
-        self._end: int | None = None  # of the last packet that was found
-        self._searched = self._misses = 0  # from where to search, and how often in vain
+        self._end: int | None = None  # end of the last packet found
+        self._searched = self._misses = 0  # where to search from, and failures so far
         self._heard = self._skipped = 0.0
-        self._bytes = self._count = 0  # of the packets that were found
+        self._bytes = self._count = 0  # of the packets found
         self._packet: Any = None
 
     def skip(self, packet: Any) -> None:
@@ -177,9 +177,9 @@ class ByteTimer:
         return stamped
 
     def _find(self, data: bytes) -> None:
-        """Advance to a packet, and count what lies before it."""
+        """Advance to a packet, and count the bytes before it."""
         at = self._place(data)
-        if at is None:  # FFmpeg joined what lies on both sides of a gap; or the gap is long
+        if at is None:  # FFmpeg joined both sides of a gap, or the gap is long
             self._misses += 1
             self._searched += _SEARCHED * (self._misses % _MISSES == 0)
             return
@@ -205,7 +205,7 @@ class ByteTimer:
         return None
 
     def _view(self, at: int, least: int) -> bytes:
-        """Bytes of the file from `at` on, at least so many unless it ends."""
+        """Bytes of the file from `at` on, at least `least` of them unless it ends."""
         begin = at - self._chunk_at
         if not 0 <= begin <= len(self._chunk) - least:
             place = self._file.tell()
@@ -215,7 +215,7 @@ class ByteTimer:
         return self._chunk[begin:]
 
     def _tags(self, at: int) -> int:
-        """Bytes of the tags that begin here, of the recording before or of the one after."""
+        """Length of the tags that begin here, of the previous recording or of the next one."""
         begin = at
         while True:
             head = self._view(at, 32)[:32]

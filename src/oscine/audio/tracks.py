@@ -1,9 +1,8 @@
-"""Which of several audio tracks is taken: the one asked for, else the default one that sounds.
+"""Selects an audio track: the requested one, else the first default track that is not silent.
 
 A track with the default flag comes before one without, as in ffmpeg (map_auto_audio in
 fftools/ffmpeg_mux_init.c); of several with it, as mp4 flags every enabled track, the one with the
-most channels. Of these the first is taken that is not silent: recorders of screens write a track
-for a microphone that is switched off.
+most channels comes first. Screen recorders write a silent track for a microphone that is off.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from oscine.text.languages import language_code
 MAX_LISTED, MAX_TITLE_CHARS = (
     8,
     40,
-)  # tracks that a message names, and characters of each word of it
-MAX_TRIED = 16  # tracks that are decoded to find one with sound
-MAX_SILENCE_S = 600.0  # of each; a track that is silent for longer counts as silent
+)  # tracks in a message, and characters of a title
+MAX_TRIED = 16  # tracks decoded to find one that is not silent
+MAX_SILENCE_S = 600.0  # decoded of each track to find audio
 MIN_PEAK = 1e-3  # peak at full scale 1: 60 dB below
 
 
 @dataclass(frozen=True, slots=True)
 class TrackChoice:
-    """The number of the track that is taken, from 1, and whether a silent one would come first."""
+    """Number of the selected track, from 1, and whether a silent one was passed over."""
 
     number: int
     passed_silence: bool = False
 
     def of(self, container: Any) -> Any:
-        """The track of this number; the default one of a container that has fewer."""
+        """The track of this number; the default one of a container with fewer tracks."""
         tracks = container.streams.audio
         known = self.number <= len(tracks)
         return tracks[self.number - 1] if known else candidates(container, None)[0]
 
 
 def candidates(container: Any, wanted: int | str | None) -> list[Any]:
-    """Audio tracks of an open container that may be taken, the best first.
+    """Audio tracks of an open container that may be selected, best first.
 
-    `wanted`: a number from 1, a language, or None for any track. Tracks that can be decoded are
-    preferred. A single track that states no language is in any. Empty where none is as wanted.
+    `wanted`: a number from 1, a language, or None for any track. Tracks that can be decoded come
+    first. A single track without a language matches any language. Empty if none matches.
     """
     tracks = list(container.streams.audio)
     if isinstance(wanted, int):
@@ -60,10 +59,9 @@ def candidates(container: Any, wanted: int | str | None) -> list[Any]:
 
 
 def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
-    """The first of some tracks of a container at its beginning that is not silent.
+    """The first of some tracks that is not silent; the container must be at its start.
 
-    The first of all where none sounds in its first MAX_SILENCE_S. The container is read meanwhile,
-    and of no other use afterwards.
+    If all are silent for MAX_SILENCE_S, the first one. The container is consumed.
     """
     judged = listed[:MAX_TRIED]
     seconds = {each.index: 0.0 for each in judged}
@@ -78,7 +76,7 @@ def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
 
 
 def _frames(container: Any, listed: Sequence[Any], found: set[int]) -> Any:
-    """Pairs of track and frame; damage is passed over, and so are tracks that are found."""
+    """Pairs of track and frame; damaged packets and tracks already found are skipped."""
     try:
         for packet in container.demux(list(listed)):
             track = packet.stream
@@ -95,13 +93,13 @@ def _frames(container: Any, listed: Sequence[Any], found: set[int]) -> Any:
 
 
 def number_of(container: Any, track: Any) -> int:
-    """The number of a track among the audio tracks, from 1."""
+    """Number of a track among the audio tracks, from 1."""
     listed = enumerate(container.streams.audio, start=1)
     return next(number for number, each in listed if each.index == track.index)
 
 
 def describe_choice(container: Any, taken: TrackChoice) -> str | None:
-    """What there is to say of a container with several audio tracks: how many, which is taken."""
+    """A message for a container with several audio tracks: which they are and which is used."""
     tracks = list(container.streams.audio)
     if len(tracks) < 2:
         return None
@@ -114,7 +112,7 @@ def describe_choice(container: Any, taken: TrackChoice) -> str | None:
 
 
 def list_tracks(container: Any) -> str:
-    """The audio tracks by number, with their languages and titles."""
+    """The audio tracks by number, with languages and titles."""
     tracks = list(container.streams.audio)
     shown = enumerate(tracks[:MAX_LISTED], start=1)
     named = ", ".join(f"{number} {_named(track)}".rstrip() for number, track in shown)
@@ -122,19 +120,19 @@ def list_tracks(container: Any) -> str:
 
 
 def _named(track: Any, *tags: str) -> str:
-    """Language and title, as far as the file says: und stands for a language it does not tell."""
+    """Language and title, if the file has them; `und` is an undetermined language."""
     words = [track.metadata.get(tag, "") for tag in tags or ("language", "title")]
     return " ".join(word[:MAX_TITLE_CHARS] for word in words if word not in ("", "und"))
 
 
 def _is_in_language(track: Any, language: str) -> bool:
-    """Whether a track says that it is in a language, each by whatever name it has."""
+    """Whether a track is tagged with a language, under any of its names."""
     stated = track.metadata.get("language", "")
     return bool(stated) and _code(stated) == _code(language)
 
 
 def _code(language: str) -> str:
-    """The code of a language; the name itself of one that Whisper does not know."""
+    """The code of a language; the name itself if Whisper does not support it."""
     try:
         code: str | None = language_code(language)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Whether a file ends before its header says: to the byte, where a length is known to a second.
+"""Whether a file ends before its header says, to the byte; FFmpeg knows durations to a second only.
 
 Sources: AIFF 1.3, "Form AIFF chunk"; the audio_filehdr of au; RFC 8794, sections 5 and 6 (EBML),
 RFC 9559, section 5 (Matroska's Segment); the Xing header as FFmpeg's libavformat/mp3dec.c reads it.
@@ -12,11 +12,11 @@ from oscine.audio.ogg_chain import Part
 from oscine.audio.timestamps import first_frame_header
 
 _EBML, _SEGMENT = 0x1A45DFA3, 0x18538067
-_BYTES = 2  # the flag of a Xing header that states a number of bytes
+_BYTES = 2  # flag of a Xing header with a number of bytes
 
 
 def is_truncated(file: BinaryIO | Part) -> bool:
-    """Whether a file states more bytes than it has; False where it states none."""
+    """Whether a file states more bytes than it has; False if it states none."""
     try:
         end = file.seek(0, 2)
         stated = (_end_of_chunks, _end_of_segment, mp3_frames_end)
@@ -26,7 +26,7 @@ def is_truncated(file: BinaryIO | Part) -> bool:
 
 
 def _end_of_chunks(file: BinaryIO | Part) -> int | None:
-    """Where an aiff or au file ends; None of others, and where an au file does not know."""
+    """End of an aiff or au file; None for others, and for an au file of unknown length."""
     file.seek(0)
     head = file.read(12)
     first, second = (int.from_bytes(head[at : at + 4], "big") for at in (4, 8))
@@ -36,7 +36,7 @@ def _end_of_chunks(file: BinaryIO | Part) -> int | None:
 
 
 def _end_of_segment(file: BinaryIO | Part) -> int | None:
-    """Where the one Segment of a Matroska file ends; None of others and of live streams."""
+    """End of the only Segment of a Matroska file; None for others and for live streams."""
     place: int | None = 0
     for wanted in (_EBML, _SEGMENT):
         assert place is not None
@@ -56,7 +56,7 @@ def _end_of_segment(file: BinaryIO | Part) -> int | None:
 
 
 def mp3_frames_end(file: BinaryIO | Part) -> int | None:
-    """Where the frames of an mp3 file end whose first one counts their bytes; None of others."""
+    """End of the frames of an mp3 file whose first frame counts their bytes; None for others."""
     start, head = first_frame_header(file)
     at = max(head.find(b"Xing"), head.find(b"Info"))
     if head[:1] != b"\xff" or at < 0 or len(head) < at + 16:

@@ -1,8 +1,8 @@
-"""Where somebody speaks: probabilities of chunks of 32 ms, and spans of samples made of them.
+"""Voice activity detection: probabilities per 32 ms, and spans of speech made from them.
 
-    SpeechDetector().push(block), .finish()              samples -> probabilities, as they come
-    speech_spans(probabilities, samples, options)  what is speech, as it is
-    pad_spans(spans, samples, options)             what to listen to: with some of what is around
+    SpeechDetector().push(block), .finish()        samples -> probabilities, block by block
+    speech_spans(probabilities, samples, options)  spans of speech
+    pad_spans(spans, samples, options)             spans with padding on both sides
 
 Options and rules are faster-whisper's (vad.py: get_speech_timestamps), except that a span that is
 split loses no chunk, and that it ends where the speech ends also at the end of a recording.
@@ -25,17 +25,17 @@ from oscine.types import Samples
 
 __all__ = ["CHUNK_SAMPLES", "Span", "SpeechDetector", "VadOptions", "pad_spans", "speech_spans"]
 
-SPLIT_SILENCE_MS = 98  # a silence longer than this is a good place to split a long span
+SPLIT_SILENCE_MS = 98  # minimum silence at which a long span is split
 
 
 @dataclass(frozen=True)
 class VadOptions:
-    """What counts as speech; names and defaults are faster-whisper's.
+    """Options of voice activity detection; names and defaults are faster-whisper's.
 
     Speech begins at a probability of `threshold` and ends below `neg_threshold` (None: 0.15 less).
-    A silence shorter than `min_silence_duration_ms` does not end it, and what is shorter than
-    `min_speech_duration_ms` is none. A span with its padding gets no longer than
-    `max_speech_duration_s`. `speech_pad_ms` are kept on both sides. Raises UsageError.
+    A silence shorter than `min_silence_duration_ms` does not end it, and speech shorter than
+    `min_speech_duration_ms` is dropped. A span with its padding is at most `max_speech_duration_s`
+    long. `speech_pad_ms` are added on both sides. Raises UsageError.
     """
 
     threshold: float = 0.5
@@ -60,21 +60,21 @@ class VadOptions:
 
     @property
     def silent_below(self) -> float:
-        """The probability under which speech ends."""
+        """Probability below which speech ends."""
         if self.neg_threshold is None:
             return min(max(self.threshold - 0.15, 0.01), self.threshold)
         return self.neg_threshold
 
 
 class Span(NamedTuple):
-    """Samples from `start` up to but without `end`."""
+    """A range of samples, `end` exclusive."""
 
     start: int
     end: int
 
 
 class SpeechDetector:
-    """Probabilities of speech of one recording, in memory that does not grow with its length."""
+    """Speech probabilities of one recording, block by block in constant memory."""
 
     def __init__(self) -> None:
         self._network = load_silero()
@@ -82,14 +82,14 @@ class SpeechDetector:
         self._rest = np.zeros(0, np.float32)
 
     def push(self, samples: Samples) -> NDArray[np.float32]:
-        """Take samples [n] at 16 kHz; the probabilities [m] of the chunks that are complete."""
+        """Add samples [n] at 16 kHz; returns the probabilities [m] of the complete chunks."""
         waiting = np.concatenate([self._rest, np.asarray(samples, np.float32)])
         whole = len(waiting) // CHUNK_SAMPLES * CHUNK_SAMPLES
         self._rest = waiting[whole:].copy()
         return self._network.probabilities(waiting[:whole].reshape(-1, CHUNK_SAMPLES), self._state)
 
     def finish(self) -> NDArray[np.float32]:
-        """The probability [1] of what is left, filled up with zeros; [0] if nothing is."""
+        """Probability [1] of the rest, zero-padded; [0] if there is no rest."""
         if not len(self._rest):
             return np.zeros(0, np.float32)
         return self.push(np.zeros(CHUNK_SAMPLES - len(self._rest), np.float32))
@@ -98,10 +98,10 @@ class SpeechDetector:
 def speech_spans(
     probabilities: NDArray[np.float32], samples: int, options: VadOptions
 ) -> list[Span]:
-    """Spans of speech in order, apart from each other, inside the `samples` of the recording.
+    """Disjoint spans of speech in order, inside the `samples` of the recording.
 
-    `probabilities` float32 [n] belong to chunks of 512 samples. A span that would get longer than
-    max_speech_duration_s is split: at the last silence of 98 ms or more, else where it is.
+    `probabilities` float32 [n] are those of chunks of 512 samples. A span longer than
+    max_speech_duration_s is split: at the last silence of 98 ms or more, else at the limit.
     """
     pad = options.speech_pad_ms * SAMPLE_RATE / 1000
     longest = options.max_speech_duration_s * SAMPLE_RATE - CHUNK_SAMPLES - 2 * pad
@@ -114,7 +114,7 @@ def speech_spans(
 
 
 class _Splitter:
-    """Chunk by chunk: begins, ends and splits spans."""
+    """State machine over chunks that starts, ends and splits spans."""
 
     def __init__(self, options: VadOptions, longest: float) -> None:
         self.spans: list[Span] = []
@@ -123,11 +123,11 @@ class _Splitter:
         self._silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000
         self._longest = longest
         self._start: int | None = None
-        self._quiet: int | None = None  # where the silence that may end the span began
-        self._pause: Span | None = None  # the last silence inside the span at which to split it
+        self._quiet: int | None = None  # start of the silence that may end the span
+        self._pause: Span | None = None  # last silence at which the span may be split
 
     def push(self, place: int, probability: float) -> None:
-        """The chunk that begins at `place`."""
+        """Process the chunk that begins at `place`."""
         if self._start is not None and place - self._start > self._longest:
             self._split(place)
         if probability >= self._threshold:
@@ -141,19 +141,19 @@ class _Splitter:
                 self._listen_on(self._quiet, place)
 
     def finish(self, samples: int) -> None:
-        """The recording ends, and with it a span that has begun."""
+        """End the open span at the end of the recording."""
         if self._start is not None:
             self._close(samples if self._quiet is None else self._quiet, None)
 
     def _listen_on(self, quiet: int, place: int) -> None:
-        """A silence since `quiet` that goes on at `place`."""
+        """Handle a silence since `quiet` that continues at `place`."""
         if place - quiet > SPLIT_SILENCE_MS * SAMPLE_RATE / 1000:
             self._pause = Span(quiet, place + CHUNK_SAMPLES)
         if place - quiet >= self._silence:
             self._close(quiet, None)
 
     def _split(self, place: int) -> None:
-        """The span has its longest at `place`."""
+        """Split a span that has its maximum length at `place`."""
         if self._pause is None:
             end = place if self._quiet is None else self._quiet
             self._close(end, place if self._quiet is None else None)
@@ -163,7 +163,7 @@ class _Splitter:
             self._close(self._pause.start, self._pause.end)
 
     def _close(self, end: int, start: int | None) -> None:
-        """The span ends; another begins, if it does."""
+        """End the span; begin another at `start` unless None."""
         assert self._start is not None
         self.spans.append(Span(self._start, end))
         self._start, self._pause = start, None
@@ -172,11 +172,11 @@ class _Splitter:
 
 
 def pad_spans(spans: Sequence[Span], samples: int, options: VadOptions) -> list[Span]:
-    """Spans with speech_pad_ms on both sides, in order, apart, inside the recording.
+    """Spans with speech_pad_ms on both sides, in order and disjoint, inside the recording.
 
-    Where two would overlap they meet in the middle between them. What is before the first one and
-    after the last one is kept when it is shorter than min_silence_duration_ms, as it would be
-    between two words: most recordings are then heard as they are.
+    Spans that would overlap meet in the middle. Silence at the start and end of the recording is
+    kept if it is shorter than min_silence_duration_ms, as it would be between words: most
+    recordings are then kept whole.
     """
     pad = options.speech_pad_ms * SAMPLE_RATE // 1000
     silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000

@@ -1,6 +1,6 @@
-"""What the header of a wave file says of its length, where FFmpeg believes it too easily.
+"""Lengths in the header of a wave file, which FFmpeg trusts even if they are wrong.
 
-Source: Microsoft's RIFF (chunks of id, length, data, even places), EBU Tech 3306 (RF64, ds64).
+Source: Microsoft's RIFF (chunks of id, length, data at even positions), EBU Tech 3306 (RF64, ds64).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import BinaryIO, NamedTuple
 
 from oscine.audio.ogg_chain import Part
 
-_TAIL = 4096  # bytes that may be a tag or padding
-_UNKNOWN_SIZE = 0x7FFF0000  # writers into pipes put such a length, or 0: they cannot go back
+_TAIL = 4096  # bytes at the end that may be a tag or padding
+_UNKNOWN_SIZE = 0x7FFF0000  # writers to pipes, which cannot seek, use such a length or 0
 
 
 class WavLengths(NamedTuple):
-    """`data`: bytes of samples that are stated; `rest`: bytes of the file from there to its end."""
+    """`data`: bytes of samples in the header; `rest`: bytes from their start to the file's end."""
 
     streamed: bool
     data: int
@@ -23,12 +23,12 @@ class WavLengths(NamedTuple):
 
     @property
     def understated(self) -> bool:
-        """Whether more samples are there than the header says, as when a recorder was cut off."""
+        """Whether there are more samples than the header says: an interrupted recorder."""
         return self.rest - self.data > _TAIL and not self.chunks_follow
 
 
 def read_lengths(file: BinaryIO | Part) -> WavLengths | None:
-    """Of a file object that holds RIFF or RF64 with samples; else None."""
+    """Lengths of a RIFF or RF64 file with samples; None for other files."""
     found = _lengths(file)
     file.seek(0)
     return found
@@ -65,7 +65,7 @@ def _chunk(file: BinaryIO | Part, place: int) -> tuple[bytes, int] | None:
 
 
 def _follow(file: BinaryIO | Part, place: int, end: int) -> bool:
-    """Whether chunks follow from `place` on, as far as the file goes."""
+    """Whether chunks follow from `place` to the end of the file."""
     place += place % 2
     while place < end:
         chunk = _chunk(file, place)

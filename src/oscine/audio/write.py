@@ -1,12 +1,12 @@
-"""Mono samples as a sound file, whole or as they come.
+"""Writes mono samples as an audio file, at once or incrementally.
 
     save(audio, "a.mp3")
     with AudioWriter("a.wav", 24_000) as writer:
         writer.write(samples)
 
-wav and raw are written here; the others by FFmpeg's encoders, through PyAV. A file has its name
-once it is whole. What cannot be gone back in (a pipe) gets every format too, with a header that
-leaves the length open.
+wav and raw are written here, other formats by FFmpeg's encoders, through PyAV. A file gets its name
+when it is complete. A pipe, which cannot seek, gets every format too, with a header of unknown
+length.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from oscine.types import Audio
 
 Target: TypeAlias = str | Path | BinaryIO
 
-BLOCK_SAMPLES = 1 << 16  # samples given to an encoder at a time
-#: Every format by name. raw: the samples of wav alone, 16-bit little endian.
+BLOCK_SAMPLES = 1 << 16  # samples per call of an encoder
+#: All formats. raw: the samples of wav without a header, 16-bit little endian.
 FORMATS = ("wav", "raw", *CODECS)
 ALIASES = {"pcm": "raw"}
 
 
 def format_of(target: Target, name: str | None = None) -> str:
-    """The format that is named, else that of the file's suffix, else (no file name) wav.
+    """The named format, else that of the file's suffix, else (no file name) wav.
 
-    Raises UsageError for one that is not known, or that this machine's PyAV cannot encode.
+    Raises UsageError for an unknown format, or one that this machine's PyAV cannot encode.
     """
     known = f"known are {', '.join(FORMATS)}"
     if name is not None and not isinstance(name, str):
@@ -68,7 +68,7 @@ def format_of(target: Target, name: str | None = None) -> str:
 
 
 def check_target(target: object) -> None:
-    """Raise UsageError for what is no place for sound."""
+    """Raise UsageError for anything but a path or a binary file object."""
     if isinstance(target, str | Path):
         try:
             name = os.fsencode(target)
@@ -86,23 +86,23 @@ def check_target(target: object) -> None:
 def save(
     audio: Audio, target: Target, format: str | None = None, *, comment: str | None = None
 ) -> None:
-    """Write all of it to a file or a binary file object, in `format` or as the suffix says.
+    """Write audio to a file or a binary file object, in `format` or as the suffix says.
 
-    `comment` goes into the metadata of every format but raw.
+    `comment` is written as metadata, except for raw.
 
     Raises UsageError for a format that cannot be written, NonFiniteError for NaN or infinity,
-    OscineError where the disk does not allow it; there is no file then.
+    OscineError if the disk does not allow it; no file is left then.
     """
     with AudioWriter(target, audio.rate, format, comment=comment) as writer:
         writer.write(audio.samples)
 
 
 class AudioWriter:
-    """A sound file that grows: `write` as often as wanted, then `close`.
+    """An audio file that is written incrementally: `write` repeatedly, then `close`.
 
-    Messages call it `name`; `comment`: as in `save`. `abandon`, or an exception inside `with`,
-    leaves no file. A file object is left open, at the end of what was written. Raises as `save`, in
-    every method.
+    `name` is used in messages; `comment`: metadata, except for raw. `abandon`, or an exception
+    inside `with`, leaves no file. A file object is left open, at the end of what was written. All
+    methods raise as `save` does.
     """
 
     def __init__(
@@ -153,10 +153,10 @@ class AudioWriter:
         return self.count / self.rate
 
     def write(self, samples: NDArray[Any]) -> None:
-        """Add samples [n]: floats, of which full scale is 1 and more is clipped, or PCM integers.
+        """Append samples [n]: floats with full scale 1, clipped beyond it, or PCM integers.
 
-        Raises UsageError for what is no samples, besides what `save` raises. Where the disk does
-        not allow it, it is abandoned.
+        Raises UsageError for other arrays, besides what `save` raises. If the disk does not allow
+        it, the file is abandoned.
         """
         if not self._open or self._encoder is None:
             raise UsageError(f"{self.name}: is closed; nothing more can be written")
@@ -175,13 +175,14 @@ class AudioWriter:
                 self._encoder.write(numbers[start : start + BLOCK_SAMPLES])
             self._sink.flush()
         except (OscineError, BrokenPipeError):
-            self.abandon()  # nothing can follow what is lost
+            self.abandon()  # later samples must not follow a loss
             raise
 
     def close(self) -> None:
-        """Finish the file and give it its name. A second time does nothing.
+        """Finish the file and give it its name. A second call does nothing.
 
-        Where Ctrl-C ends this, or `write`, another `close` goes on with all that was given.
+        If Ctrl-C interrupts `close` or `write`, another `close` continues with everything that was
+        given.
         """
         if not self._open or self._encoder is None:
             return
@@ -196,7 +197,7 @@ class AudioWriter:
         self._open = False
 
     def abandon(self) -> None:
-        """Leave no file, unless it is closed; nothing is undone in a file object. Never raises."""
+        """Leave no file, unless closed; a file object keeps what was written. Never raises."""
         if self._open and self._encoder is not None:
             self._encoder.abandon()
         self._open = False
