@@ -379,7 +379,7 @@ def test_none_starves() -> None:
 
 
 def test_a_full_queue_refuses_at_once() -> None:
-    engine = ByHand(Runner(), most_waiting=2)
+    engine = ByHand(Runner(), max_waiting=2)
     engine.submit(Count(1, 1))
     engine.submit(Count(1, 1))
     with pytest.raises(BusyError, match="2 sequences wait"):
@@ -414,8 +414,8 @@ def test_a_deadline_ends_what_waits_and_what_runs(turns: int) -> None:
 def test_a_looked_at_sequence_runs_alone_and_in_its_callers_context() -> None:
     engine = ByHand(Runner())
     seen: list[object] = []
-    step = engine._step
-    engine._step = lambda *a: (seen.append((current_probe(), engine.running)), step(*a))  # type: ignore
+    step = engine._step_batch
+    engine._step_batch = lambda *a: (seen.append((current_probe(), engine.running)), step(*a))  # type: ignore
     first, last = Count(1, 9), Count(3, 9)
     engine.submit(first)
     with probing(probe := lambda name, values: None):
@@ -482,7 +482,7 @@ def test_without_threads_work_is_done_where_it_is_submitted(
 def test_a_fault_of_the_engine_itself_leaves_no_caller_waiting(
     engine: Engine[Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_pick", lambda *_: 1 // 0)
+    monkeypatch.setattr(engine, "_select", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         engine.submit(Count(1, 5)).wait()
     monkeypatch.undo()

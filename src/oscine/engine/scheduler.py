@@ -1,7 +1,7 @@
-"""The engine: sequences of any callers in, batches on one device, results out.
+"""The engine: it computes the sequences of all callers in batches on one device.
 
-At each turn it admits what waits into free slots, submits the next burst of every batch, and reads
-the state that the burst before left. Callers never touch the device.
+In each iteration it admits queued sequences into free slots, submits the next burst of every batch,
+and reads the snapshot of the burst before. Callers never use the device themselves.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=OnDevice)
 T = TypeVar("T")
 
-MOST_SLOTS = 64
-MOST_RESTARTS = 2  # of a sequence whose device was lost
-URGENT_STEPS = 4  # of a burst while a live caller waits
+MAX_SLOTS = 64
+MAX_RESTARTS = 2  # of a sequence, after losses of its device
+LIVE_STEPS_PER_POLL = 4  # most steps of a burst while a live caller waits
 
 
 class Engine(Generic[R]):
-    """One network on one device, shared by all callers.
+    """The scheduler of one network on one device, shared by all callers.
 
     Args:
-        runner: What runs the network: a Runner. One that only takes calls needs no more than the
-            attributes of a Runner.
-        rebuild: Makes another runner where the device was lost; None: the loss ends all sequences.
-        most_slots: Sequences side by side, at most; fewer where memory is short.
-        most_waiting: Sequences that may wait; more are refused with BusyError. None: any number.
+        runner: Runs the network: a Runner; OnDevice is enough where the engine only takes calls.
+        rebuild: Makes another runner after a loss of the device; None: a loss fails all sequences.
+        most_slots: The most rows that run at once; the engine lowers it where memory is short.
+        max_waiting: The most sequences that may be queued; more raise BusyError. None: no limit.
     """
 
     def __init__(
@@ -58,33 +57,31 @@ class Engine(Generic[R]):
         runner: R,
         rebuild: Callable[[], R] | None = None,
         *,
-        most_slots: int = MOST_SLOTS,
-        most_waiting: int | None = None,
+        most_slots: int = MAX_SLOTS,
+        max_waiting: int | None = None,
     ) -> None:
         self.runner: Any = runner
         self._rebuild = rebuild
-        self.most_slots, self.most_waiting = most_slots, most_waiting
+        self.most_slots, self.max_waiting = most_slots, max_waiting
         self.fixed_rows: int | None = None
         self.occupancy = Occupancy()
-        self._lock = RLock()  # of what callers and the device's thread both touch: the queue
+        self._lock = RLock()  # of the queue, which callers and the device's thread share
         self._queue = Queue()
         self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
         self._batches: dict[Any, Batch] = {}
-        self._entries: dict[
-            BatchEntry, None
-        ] = {}  # of all that has left the queue and has not ended
-        self._context: Context | None = None  # of a caller that looks into the network
+        self._entries: dict[BatchEntry, None] = {}  # of sequences between the queue and their end
+        self._context: Context | None = None  # of a caller with a probe, whose sequence runs alone
         self._device_thread: DeviceThread = device_thread(runner.device)
         engines.add(self)
 
     # -- callers ------------------------------------------------------------------------------
 
     def fix_rows(self, rows: int | None = None) -> None:
-        """Record every plan for this many rows, which are also the most that run.
+        """Record every plan for this many rows, and run no more.
 
-        So the kernels, and with them the rounding of results, are the same under any load. None:
+        The kernels, and so the rounding of results, are then the same under any load. None:
         the backend's `preferred_batch` on a GPU, and one on NumPy, as BLAS may round a row of a
-        product by its place among the rows. To be called before any work.
+        product by its place among the rows. Call it before any work.
         """
         backend = self.runner.backend
         if rows is None:
@@ -97,43 +94,43 @@ class Engine(Generic[R]):
             self.runner.make_batch_invariant()
 
     def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
-        """Have a sequence computed; returns it, to wait for. Any thread may call it.
+        """Queue a sequence, and return it. Any thread may call it.
 
-        Raises BusyError where too many wait, UsageError for what the network cannot compute, and
-        within the work of the engine itself.
+        Raises BusyError where the queue is full, and UsageError for a sequence that the network
+        cannot compute or a call from the device's thread.
         """
-        self._not_from_within()
+        self._refuse_own_thread()
         if not isinstance(sequence, Call):
             self.runner.check(sequence)
         with self._lock:
-            if self.most_waiting is not None and len(self._queue) >= self.most_waiting:
+            if self.max_waiting is not None and len(self._queue) >= self.max_waiting:
                 raise BusyError(len(self._queue))
             sequence.bind(caller or sequence.caller, lambda: self._device_thread.wake(self))
             self._queue.add(sequence)
         self._device_thread.wake(self)
         return sequence
 
-    def _not_from_within(self) -> None:
+    def _refuse_own_thread(self) -> None:
         if self._device_thread.is_current:
             raise UsageError(
                 "the model was called from within its own work, as from a probe; call it after that"
             )
 
     def call(self, work: Callable[[R], T], caller: Caller | None = None) -> T:
-        """The result of work that has the device to itself between two bursts, waited for.
+        """Wait for the result of a function of the runner, which runs between two bursts.
 
-        It is called again where the device is lost under it.
+        It is called again where its device is lost.
         """
         return self.submit(Call(work), caller).wait()
 
     @property
     def running(self) -> int:
-        """Sequences that have a slot."""
+        """The number of sequences that run."""
         return sum(len(batch.entries) for batch in self._batches.values())
 
     @property
     def waiting(self) -> int:
-        """Sequences that have none yet."""
+        """The number of sequences in the queue."""
         with self._lock:
             return len(self._queue)
 
@@ -141,78 +138,80 @@ class Engine(Generic[R]):
 
     @property
     def has_work(self) -> bool:
-        """Whether a turn would do anything."""
-        return bool(len(self._queue)) or any(batch.busy for batch in self._batches.values())
+        """Whether an iteration would do anything."""
+        return bool(len(self._queue)) or any(batch.has_work for batch in self._batches.values())
 
     def run_iteration(self) -> None:
-        """Admit, submit a burst of every batch, read what the burst before left."""
+        """Admit sequences, submit a burst of every batch, and read the burst before."""
         try:
             try:
-                self._drop_unwanted()
+                self._abort_cancelled()
                 self._admit()
-                self._within(self._advance)
-                if not any(batch.busy for batch in self._batches.values()):
+                self._in_probe_context(self._step_batches)
+                if not any(batch.has_work for batch in self._batches.values()):
                     self._context = None
             except DeviceLostError:
                 raise
-            except BaseException as error:  # a fault of the engine's own: no caller waits for ever
-                self._end_all(error)
+            except BaseException as error:  # a fault of the engine: else callers would wait forever
+                self._fail_all(error)
         except DeviceLostError as lost:
             self._recover(lost)
 
-    def _within(self, work: Callable[..., None], *given: Any) -> None:
-        """Run work in the context of a caller that looks into the network, if one does."""
+    def _in_probe_context(self, work: Callable[..., None], *given: Any) -> None:
+        """Call a function in the context of the caller with a probe, if there is one."""
         if self._context is None:
             work(*given)
         else:
             self._context.run(work, *given)
 
-    def _advance(self) -> None:
-        """A burst of every batch."""
+    def _step_batches(self) -> None:
+        """Run a burst of every batch; a batch that fails ends without the others."""
         with self._lock:
             urgent = self._queue.is_urgent
         for key, batch in list(self._batches.items()):
             try:
-                self._step(batch, URGENT_STEPS if urgent else batch.executor.steps_per_poll)
+                self._step_batch(
+                    batch, LIVE_STEPS_PER_POLL if urgent else batch.executor.steps_per_poll
+                )
             except DeviceLostError:
                 raise
             except DeviceMemoryError as problem:
-                self._retreat(self._take_out(key), problem)
-            except BaseException as error:  # as a probe may raise, which is one caller's
-                for entry in self._take_out(key):
+                self._retreat(self._remove_batch(key), problem)
+            except BaseException as error:  # such as a probe's
+                for entry in self._remove_batch(key):
                     entry.sequence.fail(error)
-                    self._leave(entry)
+                    self._free_entry(entry)
 
-    def _step(self, batch: Batch, steps: int) -> None:
-        """One burst of a batch, and what the one before has left."""
+    def _step_batch(self, batch: Batch, steps: int) -> None:
+        """Run a burst of a batch, and free the entries that end."""
         started = time.perf_counter()
         entries = batch.entries
         ended: list[BatchEntry] = []
-        for entry in self._ends(batch, steps):
-            self._leave(entry)
+        for entry in self._run_burst(batch, steps):
+            self._free_entry(entry)
             ended.append(entry)
-        self._clock(
+        self._add_time(
             batch.executor.stage, started, [*entries, *(s for s in ended if s not in entries)]
         )
 
-    def _ends(self, batch: Batch, steps: int) -> Iterator[BatchEntry]:
-        """Entries as they end, each before what comes after it may fail."""
-        if batch.fresh:  # what the first look gives, such as a voice's first sound, goes first
+    def _run_burst(self, batch: Batch, steps: int) -> Iterator[BatchEntry]:
+        """Submit a burst and read the one before; yields the entries as they end."""
+        if batch.poll_first:  # for a low latency of the first result, such as a voice's first sound
             yield from batch.poll(0)
             yield from batch.deliver()
-        batch.advance(steps)
+        batch.submit_burst(steps)
         yield from batch.deliver()
         yield from batch.poll(1 if self.runner.backend.is_async and batch.entries else 0)
 
-    def _clock(self, stage: str, started: float, entries: list[BatchEntry]) -> None:
-        """Book the time since `started`, in equal shares to the sequences it was for."""
+    def _add_time(self, stage: str, started: float, entries: list[BatchEntry]) -> None:
+        """Add the time since `started` to a stage, in equal shares to the callers of entries."""
         passed = 1000 * (time.perf_counter() - started)
         add_time(self.runner.timings, stage, passed)
         for entry in entries:
             entry.sequence.caller.add_time(stage, passed / len(entries))
 
-    def _drop_unwanted(self) -> None:
-        """Free what callers gave up, or what is overdue."""
+    def _abort_cancelled(self) -> None:
+        """End sequences that are cancelled or overdue."""
         now = time.monotonic()
         for batch in self._batches.values():
             for entry in batch.live_entries():
@@ -220,8 +219,8 @@ class Engine(Generic[R]):
                 if not (sequence.cancel_requested or late):
                     continue
                 sequence.fail(DeadlineError() if late else cancelled())
-                batch.drop(entry)
-                self._leave(entry)
+                batch.abort(entry)
+                self._free_entry(entry)
         with self._lock:
             for sequence in list(self._queue):
                 if sequence.done() or sequence.is_overdue(now):
@@ -231,17 +230,17 @@ class Engine(Generic[R]):
     # -- admission ----------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Give waiting sequences slots, in order; encode and start them together."""
+        """Admit queued sequences that memory is free for: encode their inputs and start them."""
         picked: list[BatchEntry] = []
         missing: list[BatchEntry] = []
-        self._pick(picked, missing)
+        self._select(picked, missing)
         if picked:
-            self._within(self._start, picked, missing)
+            self._in_probe_context(self._start, picked, missing)
 
-    def _pick(self, picked: list[BatchEntry], missing: list[BatchEntry]) -> None:
-        """Sequences whose turn it is, as many as there is room for; `missing`: to be encoded.
+    def _select(self, picked: list[BatchEntry], missing: list[BatchEntry]) -> None:
+        """Allocate memory for queued sequences; appends to `picked`, and to encode to `missing`.
 
-        Not more than one pass of the encoder takes: what runs waits for no more than that.
+        At most one pass of the encoder is needed for them, so that running rows wait no longer.
         """
         while self._context is None and not (missing and len(missing) >= self.runner.encode_batch):
             with self._lock:
@@ -260,22 +259,22 @@ class Engine(Generic[R]):
             self._entries[entry] = None
             if not sequence.begin():
                 sequence.fail(cancelled())
-                self._leave(entry)
+                self._free_entry(entry)
             elif isinstance(sequence, Call):
-                self._run(sequence)
-                self._leave(entry)
+                self._run_call(sequence)
+                self._free_entry(entry)
             else:
                 picked.append(entry)
 
     def _allocate(self, sequence: Sequence[Any], missing: list[BatchEntry]) -> BatchEntry | None:
-        """Slots and an encoder place for a sequence; None where it has to wait.
+        """Slots and an encoder slot for a sequence; None where it has to wait.
 
-        Ends a sequence that there can be no room for.
+        A sequence that does not fit in memory even alone fails.
         """
         if isinstance(sequence, Call):
             return BatchEntry(sequence, ())
         try:
-            if not self._make_room(sequence):
+            if not self._reserve_for(sequence):
                 return None
         except DeviceMemoryError as error:
             with self._lock:
@@ -285,16 +284,16 @@ class Engine(Generic[R]):
         entry = BatchEntry(sequence, self._slots.allocate(sequence.rows))
         if sequence.audio is not None:
             claimed = self._cache.acquire(sequence.audio)
-            assert claimed is not None  # there is room
+            assert claimed is not None  # it is reserved
             entry.place, encoded = claimed
             if not encoded:
                 missing.append(entry)
         return entry
 
-    def _make_room(self, sequence: Sequence[Any]) -> bool:
-        """Whether there is a free slot for each row, and a place; grows memory as far as it goes.
+    def _reserve_for(self, sequence: Sequence[Any]) -> bool:
+        """Reserve a slot for each row, and one for the encoder's output; False: it has to wait.
 
-        Raises DeviceMemoryError where not even this sequence alone fits.
+        Raises DeviceMemoryError where the sequence does not fit even alone.
         """
         cache, slots = self._cache, self._slots
         needed, pinned = slots.in_use + sequence.rows, cache.in_use
@@ -304,7 +303,7 @@ class Engine(Generic[R]):
             return False
         try:
             try:
-                self._reserve(_rounded(needed), _rounded(pinned), sequence)
+                self._reserve(_next_power_of_two(needed), _next_power_of_two(pinned), sequence)
             except DeviceMemoryError:
                 self._reserve(needed, pinned, sequence)
         except DeviceMemoryError as problem:
@@ -318,21 +317,18 @@ class Engine(Generic[R]):
         return True
 
     def _reserve_alone(self, sequence: Sequence[Any]) -> None:
-        """Memory for one sequence, where that for others before it is in the way.
-
-        Raises DeviceMemoryError.
-        """
+        """Free the memory of more sequences and reserve that of one. Raises DeviceMemoryError."""
         self._release()
         self._reserve(sequence.rows, 1, sequence)
 
     def _release(self) -> None:
-        """Give back the memory for several sequences; none runs."""
+        """Free the memory of all sequences but one; none is running."""
         self._batches.clear()
         self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
         self.runner.release(1, 1)
 
     def _reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
-        """Memory for that many, or for as many as there are if these are more."""
+        """Reserve at least that many slots and encoder slots. Raises DeviceMemoryError."""
         slots, places = max(slots, self._slots.count), max(places, self._cache.count)
         self.runner.reserve(slots, places, sequence)
         if slots > self._slots.count:
@@ -341,7 +337,7 @@ class Engine(Generic[R]):
             self._cache.resize(places)
 
     def _start(self, entries: list[BatchEntry], missing: list[BatchEntry]) -> None:
-        """Encode what is not encoded yet, then run the prompts, executor by executor."""
+        """Encode the inputs that are missing, then run the prompts, executor by executor."""
         try:
             self._encode(missing)
             executors: dict[Any, list[BatchEntry]] = {}
@@ -350,26 +346,24 @@ class Engine(Generic[R]):
             for key, together in executors.items():
                 batch, started = self._batch(key), time.perf_counter()
                 batch.start(together)
-                self._clock(batch.executor.stage, started, together)
+                self._add_time(batch.executor.stage, started, together)
         except DeviceLostError:
             raise
         except DeviceMemoryError as problem:
             self._retreat(entries, problem)
-        except BaseException as error:  # as above
+        except BaseException as error:  # such as a probe's
             for entry in entries:
                 entry.sequence.fail(error)
             self._abandon(entries)
 
     def _encode(self, entries: list[BatchEntry]) -> None:
-        """Inputs of one kind side by side."""
+        """Encode inputs, those of one batch key in one pass."""
         started = time.perf_counter()
         kinds: dict[Any, list[BatchEntry]] = {}
         for entry in entries:
             assert entry.sequence.audio is not None
             kinds.setdefault(entry.sequence.audio.batch_key, []).append(entry)
-        if (
-            self.fixed_rows is not None
-        ):  # what a pass computes beside others may be rounded otherwise
+        if self.fixed_rows is not None:  # the rounding of a pass may depend on its size
             kinds = {number: [entry] for number, entry in enumerate(entries)}
         for together in kinds.values():
             inputs = [
@@ -379,9 +373,9 @@ class Engine(Generic[R]):
             self.runner.encode(inputs, places)
         if not entries:
             return
-        if not self.running:  # nothing else keeps the device busy: let the time be its own
+        if not self.running:  # the device is idle after it, so the time can be measured
             self.runner.backend.wait()
-        self._clock("encode", started, entries)
+        self._add_time("encode", started, entries)
 
     def _batch(self, key: Any) -> Batch:
         if key not in self._batches:
@@ -390,8 +384,8 @@ class Engine(Generic[R]):
             self._batches[key] = Batch(executor, backend, self.occupancy, self.fixed_rows)
         return self._batches[key]
 
-    def _run(self, call: Call[Any]) -> None:
-        """Work that has the device to itself."""
+    def _run_call(self, call: Call[Any]) -> None:
+        """Run a call to its end."""
         try:
             context = call.context
             work = call.function
@@ -407,46 +401,46 @@ class Engine(Generic[R]):
 
     # -- ends ---------------------------------------------------------------------------------
 
-    def _leave(self, entry: BatchEntry) -> None:
-        """Its slots and its place can be another's."""
+    def _free_entry(self, entry: BatchEntry) -> None:
+        """Free the slots of an entry that has ended."""
         del self._entries[entry]
         self._slots.release(entry.slots)
         if entry.place is not None:
             self._cache.release(entry.place)
 
     def _abandon(self, entries: list[BatchEntry]) -> None:
-        """Take sequences out whose start failed: all, or none where their rows do not stop."""
+        """Take entries out whose start failed: all, or none where their rows do not stop."""
         for entry in entries:
             for batch in self._batches.values():
-                if entry in batch.places:
-                    batch.drop(entry)
+                if entry in batch.by_group:
+                    batch.abort(entry)
         for entry in entries:
             if entry.place is not None:
                 self._cache.invalidate(entry.place)
             entry.removed = True
-            self._leave(entry)
+            self._free_entry(entry)
 
-    def _take_out(self, key: Any) -> list[BatchEntry]:
-        """All sequences of a batch that cannot go on."""
+    def _remove_batch(self, key: Any) -> list[BatchEntry]:
+        """Remove a batch that has failed, and return its entries."""
         batch = self._batches[key]
         entries = batch.live_entries()
         for entry in entries:
-            batch.drop(entry)
+            batch.abort(entry)
         del self._batches[key]
         return entries
 
-    def _end_all(self, error: BaseException) -> None:
-        """End everything that runs or waits. Raises DeviceLostError where its rows do not stop."""
-        batches, running = list(self._batches.values()), self._forget_running()
+    def _fail_all(self, error: BaseException) -> None:
+        """Fail all running and queued sequences. Raises DeviceLostError where rows do not stop."""
+        batches, running = list(self._batches.values()), self._clear_running()
         with self._lock:
             waiting, self._queue = list(self._queue), Queue()
         for sequence in [*(entry.sequence for entry in running), *waiting]:
             sequence.fail(error)
         for batch in batches:
-            batch.stop_rows(range(len(batch.places) * batch.executor.group_size))
+            batch.stop_rows(range(len(batch.by_group) * batch.executor.group_size))
 
-    def _forget_running(self) -> list[BatchEntry]:
-        """The entries of all that runs; the engine is as if nothing did."""
+    def _clear_running(self) -> list[BatchEntry]:
+        """Reset the engine to one without running sequences, and return their entries."""
         entries = list(self._entries)
         for entry in entries:
             entry.removed = True
@@ -482,8 +476,8 @@ class Engine(Generic[R]):
             self._queue.add(sequence, first=True)
 
     def _recover(self, lost: DeviceLostError) -> None:
-        """Another device, and on it all that was running, from the prompts."""
-        for entry in reversed(self._forget_running()):
+        """Get a runner on another device, and queue all running sequences from their prompts."""
+        for entry in reversed(self._clear_running()):
             self._again(entry.sequence)
         problem: Exception | None = lost
         if self._rebuild is not None:
@@ -498,31 +492,31 @@ class Engine(Generic[R]):
                 problem = error
         with self._lock:
             for sequence in list(self._queue):
-                if problem is not None or sequence.restart_count > MOST_RESTARTS:
+                if problem is not None or sequence.restart_count > MAX_RESTARTS:
                     self._queue.remove(sequence)
                     sequence.fail(problem or lost)
 
     def release_idle_memory(self) -> None:
-        """Give back the memory for several sequences; called where nothing has run for a while."""
+        """Free the memory of all sequences but one. Called when the device's thread is idle."""
         if self.has_work or not self._slots.count:
             return
-        with suppress(DeviceError):  # of a lost device, which the next turn finds
+        with suppress(DeviceError):  # of a lost device, which the next iteration finds
             self._release()
 
     def close(self) -> None:
-        """The process ends: so does what is under way."""
-        self._batches.clear()  # rows that nothing steps any more need not be stopped
-        self._end_all(Cancelled("the program ends"))
+        """Cancel all sequences, as the process ends."""
+        self._batches.clear()  # their rows need not be stopped: no step follows
+        self._fail_all(Cancelled("the program ends"))
 
     def after_fork(self) -> None:
-        """In a forked child: what was under way is the parent's, whose threads are not here."""
+        """Fail all sequences in a forked child, which does not have the threads of its parent."""
         self._lock = RLock()
         self._device_thread = device_thread(self.runner.device)
         for sequence in [*(entry.sequence for entry in self._entries), *self._queue]:
             sequence.after_fork()
         if self._batches and self.runner.backend.is_async:
-            self._batches.clear()  # a GPU is not to be touched here
-        self._end_all(DeviceError("this process was forked while the model was at work"))
+            self._batches.clear()  # a GPU cannot be used in a forked child
+        self._fail_all(DeviceError("this process was forked while the model was at work"))
 
 
 engines: WeakSet[Engine[Any]] = WeakSet()
@@ -537,6 +531,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _rounded(count: int) -> int:
-    """A power of two, so that memory grows in few steps; 0 stays."""
+def _next_power_of_two(count: int) -> int:
+    """The next power of two, so that memory grows in few steps; 0 for 0."""
     return 1 << (count - 1).bit_length() if count else 0

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from threading import Event, Thread, main_thread
 from typing import TypeVar
 
-from oscine.engine.scheduler import MOST_SLOTS
+from oscine.engine.scheduler import MAX_SLOTS
 from oscine.engine.sequence import POLL_INTERVAL_S
 from oscine.errors import Cancelled, UsageError
 from oscine.models.cancel import Cancel, either_should_stop
@@ -25,7 +25,7 @@ class AsyncCalls:
     wait in the loop without a thread.
     """
 
-    def __init__(self, max_running: int = MOST_SLOTS) -> None:
+    def __init__(self, max_running: int = MAX_SLOTS) -> None:
         self._max_running = max_running
         self._semaphores: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
 
