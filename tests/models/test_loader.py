@@ -306,9 +306,10 @@ def test_a_family_casts_matrices_and_nothing_else(
     assert plain.keys() == changed.keys()
     for path, array in plain.items():
         parts = path.split(".")
-        single = parts[-1] in ("bias", "positions", "pos_bias_u", "pos_bias_v") or any(
-            part in ("depthwise", "depthwise_conv", "norm", "norm_out") or part.endswith("_norm")
-            for part in parts
+        names = "bias", "positional_embedding", "pos_bias_u", "pos_bias_v"
+        layers = "depthwise", "depthwise_conv", "norm", "norm_out", "ln", "ln_post"
+        single = parts[-1] in names or any(
+            part in layers or part.endswith(("_norm", "_ln")) for part in parts
         )
         single = single or (read is load_parakeet and path == "encoder.subsampling_conv.weight")
         assert changed[path].dtype == (np.float32 if single else kind), path

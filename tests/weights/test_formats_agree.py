@@ -41,7 +41,7 @@ def exact(formats: Path) -> dict[str, np.ndarray]:
 
 
 def is_matrix(name: str, value: np.ndarray) -> bool:
-    return value.ndim > 1 and "positions" not in name
+    return value.ndim > 1 and "positional_embedding" not in name
 
 
 def test_goldens_name_every_file(formats: Path) -> None:
@@ -68,11 +68,11 @@ def test_float16_matrices_stay_float16(
         assert value.dtype == (np.float16 if is_matrix(key, value) else np.float32), key
         rounded = exact[key].astype(np.float16).astype(np.float32)
         # What a file keeps in float32, or leaves out to be computed, may be nearer the truth.
-        unrounded = np.array_equal(value, exact[key]) or "positions" in key
+        unrounded = np.array_equal(value, exact[key]) or "positional_embedding" in key
         if not unrounded:
             np.testing.assert_array_equal(value.astype(np.float32), rounded, err_msg=key)
         np.testing.assert_allclose(value.astype(np.float32), exact[key], atol=4e-3, err_msg=key)
-    assert load_weights(formats / name).stored == "f16"
+    assert load_weights(formats / name).stored_dtype == "f16"
 
 
 def test_bfloat16_shards_become_float32(formats: Path, exact: dict[str, np.ndarray]) -> None:
@@ -82,7 +82,7 @@ def test_bfloat16_shards_become_float32(formats: Path, exact: dict[str, np.ndarr
         bits = exact[key].view(np.uint32).astype(np.uint64)
         even = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000  # round half to even
         np.testing.assert_array_equal(value, even.astype(np.uint32).view(np.float32), err_msg=key)
-    assert load_weights(formats / "hf_bf16_sharded").stored == "f32"
+    assert load_weights(formats / "hf_bf16_sharded").stored_dtype == "f32"
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -385,5 +385,5 @@ def about(weights: WhisperWeights) -> str:
         f"width {c.n_audio_state}, heads {c.n_audio_head}, "
         f"layers {c.n_audio_layer}+{c.n_text_layer}, mels {c.n_mels}, "
         f"context {c.n_audio_ctx}/{c.n_text_ctx}, vocabulary {c.n_vocab}, "
-        f"stored {weights.stored}"
+        f"stored {weights.stored_dtype}"
     )

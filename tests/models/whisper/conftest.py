@@ -84,7 +84,7 @@ class Script:
                 ids += part.encode() if isinstance(part, str) else part
         return tuple(ids)
 
-    def batch_that_fits(self, width: int) -> int:
+    def max_batch_size(self, width: int) -> int:
         return 6 // width
 
     def call(self, work: Any) -> Any:

@@ -74,7 +74,7 @@ def test_windows_of_a_batch_know_the_carried_prompt_and_the_hotwords(scripted: S
     model.transcribe(
         sound(2.0), batch_size=2, initial_prompt="x", carry_initial_prompt=True, hotwords="Zed"
     )
-    before = (model._special.sot_prev, *b" Zed x", model._special.sot)
+    before = (model._special_tokens.sot_prev, *b" Zed x", model._special_tokens.sot)
     assert [request.prompt for request in model.engine.requests] == [before, before]
 
 

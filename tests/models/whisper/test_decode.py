@@ -251,12 +251,12 @@ def test_keys_and_values_are_float16_where_weights_are(
 ) -> None:
     for given, kind in ((golden_weights, np.float16), (in_float32(golden_weights), np.float32)):
         runner = WhisperRunner(given, gpu)
-        fits = runner.batch_that_fits(1)
+        fits = runner.max_batch_size(1)
         runner.reserve(2, 2)
         assert {
             slot.dtype for slot in (*runner.memory.cross_kv, *runner.memory.staged_cross_kv)
         } == {np.dtype(kind)}
-        assert runner.batch_that_fits(1) == fits
+        assert runner.max_batch_size(1) == fits
 
 
 @pytest.mark.host

@@ -64,7 +64,7 @@ def test_the_language_is_listened_for_unless_it_is_given(scripted: Scripted) -> 
     codes, model.engine.language = model.languages, 1
     for given, code in ((None, codes[1]), (codes[2], codes[2])):
         model.align(sound(0.5), "one", given)
-        assert model._special.languages[code] in model.engine.aligned[-1][0]
+        assert model._special_tokens.languages[code] in model.engine.aligned[-1][0]
 
 
 @pytest.mark.parametrize(

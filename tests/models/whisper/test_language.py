@@ -17,8 +17,8 @@ from oscine.models.whisper.pipeline import Whisper
 def detected(scripted: Any) -> Any:
     """detected(probs, threshold): the result for these windows, and how many were encoded."""
     model: Whisper = scripted(languages=3)
-    assert model._special is not None
-    tokens = model._special
+    assert model._special_tokens is not None
+    tokens = model._special_tokens
 
     def detect(heard: list[dict[str, float]], threshold: float | None) -> Any:
         asked = iter(heard)

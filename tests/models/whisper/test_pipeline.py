@@ -53,7 +53,7 @@ def test_segments_and_seek_follow_the_timestamps(scripted: Scripted) -> None:
 def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5), (0.0, " c", 0.5))
     model.transcribe(sound(3.0), initial_prompt="hi ")
-    tokens, asked = model._special, model.engine.requests
+    tokens, asked = model._special_tokens, model.engine.requests
     first, before = model.engine.tokens((0.0, " a", 0.5)), tokens.sot_prev
     assert asked[0].prompt == (before, *b" hi", tokens.sot)
     assert asked[1].prompt == (before, *b" hi", *first, tokens.sot)
@@ -73,15 +73,19 @@ def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
 def test_history_can_be_dropped(scripted: Scripted, options: dict[str, Any], second: bytes) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
     model.transcribe(sound(2.0), **options)
-    before = (model._special.sot_prev, *second) if second else ()
-    assert model.engine.requests[1].prompt == (*before, model._special.sot)
+    before = (model._special_tokens.sot_prev, *second) if second else ()
+    assert model.engine.requests[1].prompt == (*before, model._special_tokens.sot)
 
 
 def test_prefix_and_no_timestamps_end_the_prompt(scripted: Scripted) -> None:
     model = scripted((" b",))
     result = model.transcribe(sound(1.0), prefix="a", without_timestamps=True)
     request = model.engine.requests[0]
-    assert request.prompt == (model._special.sot, model._special.no_timestamps, *b" a")
+    assert request.prompt == (
+        model._special_tokens.sot,
+        model._special_tokens.no_timestamps,
+        *b" a",
+    )
     assert not request.timestamps
     assert [(s.start, s.end, s.text) for s in result.segments] == [(0.0, 1.0, " b")]
 
@@ -90,7 +94,7 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
     model = scripted((" a",), (" a",))
     model.transcribe(sound(1.0))
     default = model.engine.requests[0]
-    assert set(default.suppress_tokens) == {1, 2} | model._special.always_suppressed()
+    assert set(default.suppress_tokens) == {1, 2} | model._special_tokens.always_suppressed()
     assert default.begin_suppress_tokens == (32, 256)
     assert (default.max_initial_timestamp_index, default.temperature, default.best_of) == (
         50,
@@ -107,7 +111,7 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
         best_of=3,
     )
     other = model.engine.requests[1]
-    assert set(other.suppress_tokens) == model._special.always_suppressed()
+    assert set(other.suppress_tokens) == model._special_tokens.always_suppressed()
     assert other.begin_suppress_tokens == ()
     assert (other.max_initial_timestamp_index, other.max_new_tokens) == (None, 5)
     assert (other.temperature, other.best_of) == (0.4, 3)
@@ -143,7 +147,7 @@ def test_silence_is_skipped_and_says_nothing(scripted: Scripted) -> None:
     model = scripted(silence, (0.0, " then", 0.5))
     result = model.transcribe(sound(2.0), initial_prompt="x")
     assert [(s.id, s.seek, s.text) for s in result.segments] == [(0, 100, " then")]
-    assert model.engine.requests[1].prompt[:3] == (model._special.sot_prev, *b" x")
+    assert model.engine.requests[1].prompt[:3] == (model._special_tokens.sot_prev, *b" x")
 
 
 def test_blank_and_instantaneous_segments_are_dropped(scripted: Scripted) -> None:
@@ -223,9 +227,13 @@ def test_language_is_detected_once_on_the_window_already_encoded(scripted: Scrip
     result = model.transcribe(sound(2.0))
     (detection,), (first, second) = model.engine.detected, model.engine.requests
     assert result.language == "zh"
-    assert detection.sot == model._special.sot
-    assert detection.ids == list(model._special.languages.values())
-    expected = (model._special.sot, model._special.languages["zh"], model._special.transcribe)
+    assert detection.sot == model._special_tokens.sot
+    assert detection.ids == list(model._special_tokens.languages.values())
+    expected = (
+        model._special_tokens.sot,
+        model._special_tokens.languages["zh"],
+        model._special_tokens.transcribe,
+    )
     assert first.prompt == expected
     assert second.prompt[-3:] == expected
     assert len(model.engine.mels) == 2
@@ -240,7 +248,11 @@ def test_detect_language(scripted: Scripted) -> None:
 def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
     model = scripted((" a",), languages=3)
     assert model.transcribe(sound(1.0), language="German", task="translate").language == "de"
-    expected = (model._special.sot, model._special.languages["de"], model._special.translate)
+    expected = (
+        model._special_tokens.sot,
+        model._special_tokens.languages["de"],
+        model._special_tokens.translate,
+    )
     assert model.engine.requests[0].prompt == expected
 
 
@@ -323,7 +335,7 @@ def test_channels_without_speech_are_named_and_count_as_done(
 def test_a_blank_prompt_is_none(scripted: Scripted, name: str, blank: str) -> None:
     model = scripted((0.0, " a", 0.5))
     model.transcribe(sound(1.0), **{name: blank})
-    assert model.engine.requests[0].prompt == (model._special.sot,)
+    assert model.engine.requests[0].prompt == (model._special_tokens.sot,)
 
 
 @pytest.mark.parametrize("more", [{}, {"initial_prompt": "x", "carry_initial_prompt": True}])

@@ -33,10 +33,10 @@ CONFIG = WhisperConfig(
 )
 
 
-def bare(count: int, multilingual: bool, special: dict[str, int] | None = None) -> Tokenizer:
+def bare(count: int, multilingual: bool, special_tokens: dict[str, int] | None = None) -> Tokenizer:
     pieces = [b"%d" % id for id in range(count)]
     return Tokenizer(
-        [*pieces[:-1], b""] if multilingual else pieces, special or {}, Path("made up")
+        [*pieces[:-1], b""] if multilingual else pieces, special_tokens or {}, Path("made up")
     )
 
 
@@ -72,13 +72,13 @@ def test_ids_follow_from_the_size(
 
 
 def test_names_win_over_order() -> None:
-    special = {
+    special_tokens = {
         "<|endoftext|>": 10, "<|startoftranscript|>": 11, "<|en|>": 12, "<|zh|>": 13,
         "<|transcribe|>": 14, "<|translate|>": 15, "<|startoflm|>": 16, "<|startofprev|>": 17,
         "<|nocaptions|>": 18, "<|notimestamps|>": 19, "<|0.00|>": 20,
     }  # fmt: skip
     config = replace(CONFIG, n_audio_ctx=4, n_vocab=25)
-    tokens = resolve_special_tokens(bare(10, True, special), config)
+    tokens = resolve_special_tokens(bare(10, True, special_tokens), config)
     assert (tokens.transcribe, tokens.translate, tokens.no_speech) == (14, 15, 18)
     assert dict(tokens.languages) == {"en": 12, "zh": 13}
 
@@ -91,10 +91,10 @@ def test_a_tokenizer_of_another_size_is_refused(size: int) -> None:
 
 def test_ids_that_the_weights_lack_are_refused() -> None:
     """Named timestamps end the vocabulary; ids found by order would be outside it."""
-    special = {"<|endoftext|>": 10, "<|notimestamps|>": 11, "<|0.00|>": 12, "<|en|>": 11}
+    special_tokens = {"<|endoftext|>": 10, "<|notimestamps|>": 11, "<|0.00|>": 12, "<|en|>": 11}
     config = replace(CONFIG, n_audio_ctx=4, n_vocab=17)
     with pytest.raises(CheckpointError, match="covers 18 ids, the weights have 17"):
-        resolve_special_tokens(bare(10, True, special), config)
+        resolve_special_tokens(bare(10, True, special_tokens), config)
 
 
 def test_languages_by_code_and_name() -> None:

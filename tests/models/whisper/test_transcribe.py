@@ -381,7 +381,7 @@ def test_no_cue_lasts_over_a_gap(
             assert "".join(word.word for word in found.words) == found.text
         else:
             assert (found.start, found.end) == (start, end)
-    texts = [chr(id) for s in result.segments for id in s.tokens if id < model._special.eot]
+    texts = [chr(id) for s in result.segments for id in s.tokens if id < model._special_tokens.eot]
     assert "".join(texts) == result.text
 
 
@@ -420,7 +420,7 @@ def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -
     found = [(s.channel, s.language) for s in result.segments]
     assert found == ([(1, None), (2, None)] if given else [(1, "zh"), (2, "de")])
     assert result.language == (given or "zh")
-    languages = model._special.languages
+    languages = model._special_tokens.languages
     prompts = [r.prompt for r in model.engine.requests if len(r.prompt) > 1]
     expected = ["de", "de"] if given else ["zh", "de"]
     assert [languages[code] in prompt for code, prompt in zip(
@@ -439,7 +439,7 @@ def test_every_window_its_own_language(scripted: Scripted) -> None:
     result = model.transcribe(sound(2.0), multilingual=True)
     assert [s.language for s in result.segments] == ["zh", "de"]
     prompts = [r.prompt for r in model.engine.requests if len(r.prompt) > 1]
-    languages = {code: id for code, id in model._special.languages.items()}
+    languages = {code: id for code, id in model._special_tokens.languages.items()}
     assert [languages[s.language] in prompt for s, prompt in zip(
         result.segments, prompts, strict=True)] == [True, True]  # fmt: skip
 

@@ -315,7 +315,7 @@ def test_mixed_precision(tmp_path: Path, arrays: Arrays, config: dict) -> None:
     name = "model.encoder.layers.0.self_attn.q_proj.weight"
     arrays[name] = arrays[name].astype(np.float32)
     weights = load_weights(write_safetensors(tmp_path / "m", arrays, config))
-    assert weights.stored == "f32"
+    assert weights.stored_dtype == "f32"
     assert weights.encoder.blocks[0].qkv.weight.dtype == np.float32  # packed with float16 rows
     assert weights.encoder.blocks[0].fc1.weight.dtype == np.float16
 
@@ -342,6 +342,6 @@ def test_real_checkpoints(weights: dict[str, Path]) -> None:
             getattr(loaded.config, f.name) for f in fields(loaded.config) if f.name[:2] == "n_"
         ]
         assert tuple(found) == sizes
-        assert loaded.stored == "f16"
+        assert loaded.stored_dtype == "f16"
         wanted = sinusoids(1500, loaded.config.n_audio_state)
         np.testing.assert_allclose(loaded.encoder.positional_embedding, wanted, atol=1e-3)

@@ -63,12 +63,12 @@ def read_config(checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> Whisp
     decoder = any(name.startswith("decoder.") for name in entries) or _requires_decoder(
         sizes.config
     )
-    state = sizes.find(("n_audio_state", "d_model", "hidden_size"), "encoder.conv2.weight", 0)
+    state = sizes.size(("n_audio_state", "d_model", "hidden_size"), "encoder.conv2.weight", 0)
     config = WhisperConfig(
-        n_mels=sizes.find(
+        n_mels=sizes.size(
             ("n_mels", "num_mel_bins"), "encoder.conv1.weight", sizes.mel_axis, MAX_MELS
         ),
-        n_audio_ctx=sizes.find(
+        n_audio_ctx=sizes.size(
             ("n_audio_ctx", "max_source_positions"),
             "encoder.positional_embedding",
             0,
@@ -90,17 +90,17 @@ def _with_decoder(
     encoder: WhisperConfig, sizes: _ConfigSizes, checkpoint: Checkpoint
 ) -> WhisperConfig:
     embedding = "decoder.token_embedding.weight"
-    state = sizes.find(("n_text_state", "d_model"), embedding, 1)
+    state = sizes.size(("n_text_state", "d_model"), embedding, 1)
     if state != encoder.n_audio_state:
         raise sizes.error(f"encoder width {encoder.n_audio_state}, decoder width {state}")
-    vocabulary = sizes.find(("n_vocab", "vocab_size"), embedding, 0)
+    vocabulary = sizes.size(("n_vocab", "vocab_size"), embedding, 0)
     layers = sizes.layers("decoder", ("n_text_layer", "decoder_layers"))
     heads = sizes.heads("decoder", ("n_text_head", "decoder_attention_heads"), state)
-    context = sizes.find(
+    context = sizes.size(
         ("n_text_ctx", "max_target_positions"), "decoder.positional_embedding", 0, MAX_POSITIONS
     )
-    stated = dict(checkpoint.config)
-    stated |= {
+    config = dict(checkpoint.config)
+    config |= {
         k: v
         for k, v in read_json(checkpoint.folder / "generation_config.json").items()
         if v is not None
@@ -116,12 +116,12 @@ def _with_decoder(
         n_text_state=state,
         n_text_head=heads,
         n_text_layer=layers,
-        alignment_heads=sizes.alignment_heads(stated.get("alignment_heads"), layers, heads),
-        suppress_tokens=sizes.ids(stated, ("suppress_tokens", "suppress_ids"), vocabulary),
-        begin_suppress_tokens=sizes.ids(
-            stated, ("begin_suppress_tokens", "suppress_ids_begin"), vocabulary
+        alignment_heads=sizes.alignment_heads(config.get("alignment_heads"), layers, heads),
+        suppress_tokens=sizes.token_ids(config, ("suppress_tokens", "suppress_ids"), vocabulary),
+        begin_suppress_tokens=sizes.token_ids(
+            config, ("begin_suppress_tokens", "suppress_ids_begin"), vocabulary
         ),
-        max_initial_timestamp_index=sizes.optional(stated, "max_initial_timestamp_index"),
+        max_initial_timestamp_index=sizes.optional_int(config, "max_initial_timestamp_index"),
     )
 
 
@@ -152,13 +152,13 @@ class _ConfigSizes:
         if config.get("scale_embedding"):
             raise self.error("scale_embedding is set; Whisper's embeddings are not scaled")
         activation = config.get("activation_function", "gelu")
-        if activation != "gelu" or self.scalar("decoder.activation", 3) != 3:
+        if activation != "gelu" or self.int_tensor("decoder.activation", 3) != 3:
             raise self.error("its activation is not the exact GELU of Whisper")
 
     def error(self, problem: str, remedy: str = "") -> CheckpointError:
         return CheckpointError(self.path, problem, remedy)
 
-    def stated(self, names: tuple[str, ...]) -> int | None:
+    def from_config(self, names: tuple[str, ...]) -> int | None:
         """The first of these sizes that the configuration has; None if it has none."""
         for name in names:
             value = self.config.get(name)
@@ -169,9 +169,9 @@ class _ConfigSizes:
             return value
         return None
 
-    def find(self, names: tuple[str, ...], tensor: str, axis: int, maximum: int = 1 << 24) -> int:
+    def size(self, names: tuple[str, ...], tensor: str, axis: int, maximum: int = 1 << 24) -> int:
         """A size from the configuration, else of a tensor's axis; at most `maximum`."""
-        value = self.stated(names)
+        value = self.from_config(names)
         if value is None:
             shape = self.entries[tensor].shape if tensor in self.entries else ()
             if len(shape) <= axis or shape[axis] < 1:
@@ -184,9 +184,9 @@ class _ConfigSizes:
         return value
 
     def layers(self, side: str, names: tuple[str, ...]) -> int:
-        value = self.stated(names)
+        value = self.from_config(names)
         if value is None and side == "encoder":
-            value = self.stated(("num_hidden_layers",))
+            value = self.from_config(("num_hidden_layers",))
         if value is None:
             value = count_layers(self.entries, f"{side}.blocks.")
         if not 0 < value <= len(self.entries):  # before anything is built for each layer
@@ -194,9 +194,9 @@ class _ConfigSizes:
         return value
 
     def heads(self, side: str, names: tuple[str, ...], width: int) -> int:
-        value = self.stated(names) or self.scalar(f"{side}.num_heads", 0)
+        value = self.from_config(names) or self.int_tensor(f"{side}.num_heads", 0)
         if not value and side == "encoder":
-            value = self.stated(("num_attention_heads",)) or 0
+            value = self.from_config(("num_attention_heads",)) or 0
         if not value:
             raise self.error(
                 f"the number of {side} attention heads is unknown",
@@ -206,7 +206,7 @@ class _ConfigSizes:
             raise self.error(f"{value} {side} heads do not divide width {width}")
         return value
 
-    def scalar(self, name: str, absent: int) -> int:
+    def int_tensor(self, name: str, absent: int) -> int:
         entry = self.entries.get(name)
         if entry is None:
             return absent
@@ -214,19 +214,19 @@ class _ConfigSizes:
             raise self.error(f"{name} is not an integer")
         return int(entry.read())
 
-    def ids(
-        self, stated: dict[str, Any], names: tuple[str, ...], vocabulary: int
+    def token_ids(
+        self, config: dict[str, Any], names: tuple[str, ...], vocabulary: int
     ) -> tuple[int, ...] | None:
         """A list of token ids; None if absent, or [-1], which stands for the computed list."""
-        value = next((stated[name] for name in names if stated.get(name) is not None), None)
+        value = next((config[name] for name in names if config.get(name) is not None), None)
         if value is None or value == [-1]:
             return None
         if not isinstance(value, list) or any(type(i) is not int for i in value):
             raise self.error(f"its {names[0]} is not a list of token ids")
         return tuple(sorted({i for i in value if 0 <= i < vocabulary}))
 
-    def optional(self, stated: dict[str, Any], name: str) -> int | None:
-        value = stated.get(name)
+    def optional_int(self, config: dict[str, Any], name: str) -> int | None:
+        value = config.get(name)
         if value is not None and (type(value) is not int or value < 0):
             raise self.error(f"its {name} is {str(value)[:40]!r}")
         return value

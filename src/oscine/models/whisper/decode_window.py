@@ -41,7 +41,7 @@ def window_language(
 
     Raises NonFiniteError.
     """
-    probs = yield from language_probs(_encoder_input(mel), info.special)
+    probs = yield from language_probs(_encoder_input(mel), info.special_tokens)
     return most_likely_language(probs), probs
 
 
@@ -57,8 +57,8 @@ def decode_window(
     """
     audio = _encoder_input(mel)
     language, probs = options.language or "en", None
-    if options.language is None and info.special.multilingual:
-        probs = yield from language_probs(audio, info.special)
+    if options.language is None and info.special_tokens.multilingual:
+        probs = yield from language_probs(audio, info.special_tokens)
         language = most_likely_language(probs)
     requests = RequestBuilder(options, info)
     history = tuple(prompt)[-(info.config.n_text_ctx // 2 - 1) :] or requests.history().prompt()

@@ -146,7 +146,7 @@ class DecodingExecutor:
     def release_prefill(self, prefill: PrefillPlan) -> None:
         self.memory.backend.release(prefill.prompt)
 
-    def forget_plans(self) -> None:
+    def clear_plans(self) -> None:
         """Drop plans, which are recorded for buffers about to be replaced; row states stay."""
         self.steps.clear()
         self.prefills.clear()
@@ -322,7 +322,7 @@ class LanguageExecutor(SinglePassExecutor):
                 sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             yield entry
 
-    def forget_plans(self) -> None:
+    def clear_plans(self) -> None:
         self.plans.clear()
 
 
@@ -404,7 +404,7 @@ class AlignmentExecutor(SinglePassExecutor):
             sequence.finish(Alignment(np.concatenate(layers), probs[: count - 1]))
             yield entry
 
-    def forget_plans(self) -> None:
+    def clear_plans(self) -> None:
         self.plans.clear()
 
     def release_plan(self, plan: AlignmentPlan) -> None:
@@ -474,11 +474,11 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
     return state.reshape(-1)
 
 
-def pack_params(request: DecodingRequest, vocabulary: int, mask: int) -> NDArray[np.void]:
+def pack_params(request: DecodingRequest, n_vocab: int, mask: int) -> NDArray[np.void]:
     """The request as [1] of ops.DECODE_PARAMS; `mask`: the row of its suppression lists."""
     params = np.zeros(1, ops.DECODE_PARAMS)
     initial = request.max_initial_timestamp_index
-    params["vocabulary"] = vocabulary
+    params["vocabulary"] = n_vocab
     params["end"] = request.eot
     params["timestamp_begin"] = request.timestamp_begin
     params["no_timestamps"] = request.no_timestamps

@@ -57,9 +57,9 @@ class RequestBuilder:
     """
 
     def __init__(self, options: DecodingOptions, info: TextDecoderInfo) -> None:
-        tokenizer, special, config = info.tokenizer, info.special, info.config
+        tokenizer, special_tokens, config = info.tokenizer, info.special_tokens, info.config
         self.options, self.tokenizer = options, tokenizer
-        self._special, self._config = special, config
+        self._special_tokens, self._config = special_tokens, config
         self._suppress_tokens = suppressed_tokens(options.suppress_tokens, info)
         self._begin_suppress_tokens = (
             begin_suppressed_tokens(info) if options.suppress_blank else ()
@@ -78,11 +78,17 @@ class RequestBuilder:
 
     def request(self, window: Window, temperature: float, attempt: int) -> DecodingRequest:
         """The request of a window's attempt, counted from 0, at a temperature."""
-        options, special, n_text_ctx = self.options, self._special, self._config.n_text_ctx
+        options, special_tokens, n_text_ctx = (
+            self.options,
+            self._special_tokens,
+            self._config.n_text_ctx,
+        )
         timestamps = not options.without_timestamps
-        start = special.sot_sequence(window.language, options.task, timestamps)
+        start = special_tokens.sot_sequence(window.language, options.task, timestamps)
         before = (*self._hotwords, *window.history)
-        prompt, sot_index = build_prompt(before, start, self._prefix, special.sot_prev, n_text_ctx)
+        prompt, sot_index = build_prompt(
+            before, start, self._prefix, special_tokens.sot_prev, n_text_ctx
+        )
         max_initial = options.max_initial_timestamp
         if max_initial is not None:
             max_initial = min(max_initial, self._config.window_frames / FRAMES_PER_SECOND)
@@ -92,10 +98,10 @@ class RequestBuilder:
             sot_index=sot_index,
             suppress_tokens=self._suppress_tokens,
             begin_suppress_tokens=self._begin_suppress_tokens,
-            eot=special.eot,
-            timestamp_begin=special.timestamp_begin,
-            no_timestamps=special.no_timestamps,
-            no_speech=special.no_speech,
+            eot=special_tokens.eot,
+            timestamp_begin=special_tokens.timestamp_begin,
+            no_timestamps=special_tokens.no_timestamps,
+            no_speech=special_tokens.no_speech,
             timestamps=timestamps,
             max_initial_timestamp_index=(
                 None if max_initial is None else round(max_initial / SECONDS_PER_TIMESTAMP)

@@ -21,7 +21,7 @@ from oscine.types import Segment, Word
 FRAMES_PER_POSITION = 2
 
 
-def check_text(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text with single spaces. Raises UsageError if it is blank or not a str."""
     if not isinstance(text, str):
         raise UsageError(f"the text to align must be a str, not {type(text).__name__}")
@@ -51,25 +51,27 @@ def align_text(
     Each word starts with its space, so that the joined words are the text. `language`: a code;
     None: detected. Raises UsageError if the text has too many tokens.
     """
-    special, frames = info.special, features.frames
+    special_tokens, frames = info.special_tokens, features.frames
     audio = EncoderInput(features.window(0, frames))
-    if language is None and special.multilingual:
-        language = most_likely_language((yield from language_probs(audio, special)))
+    if language is None and special_tokens.multilingual:
+        language = most_likely_language((yield from language_probs(audio, special_tokens)))
     language = language or "en"
     spoken = text if language in LANGUAGES_WITHOUT_SPACES else f" {text}"
     ids = info.tokenizer.encode(spoken)
-    start = special.sot_sequence(language, "transcribe", timestamps=False)
+    start = special_tokens.sot_sequence(language, "transcribe", timestamps=False)
     max_tokens = info.config.n_text_ctx - len(start) - 1
     if len(ids) > max_tokens:
         raise UsageError(
             f"the text has {len(ids)} tokens; at most {max_tokens} can be aligned at once; cut the "
             "audio and its text into parts"
         )
-    prompt = (*start, *ids, special.eot)
-    alignment = yield AlignmentSequence(audio, prompt, special.eot, frames // FRAMES_PER_POSITION)
+    prompt = (*start, *ids, special_tokens.eot)
+    alignment = yield AlignmentSequence(
+        audio, prompt, special_tokens.eot, frames // FRAMES_PER_POSITION
+    )
     timings = find_alignment(alignment, ids, len(start), info.tokenizer, language)
     end = features.duration
     whole = Segment(0, 0, 0.0, end, spoken, ids, 0.0, 0.0, 0.0, 0.0)
     times = WindowTimes(0.0, features.window_frames / FRAMES_PER_SECOND, end, 0.0)
-    (timed,), _ = add_word_timestamps([whole], timings, times, WordOptions(), special.eot)
+    (timed,), _ = add_word_timestamps([whole], timings, times, WordOptions(), special_tokens.eot)
     return timed.words or ()

@@ -31,15 +31,15 @@ def window_starts(
 
 
 def language_probs(
-    audio: EncoderInput, special: SpecialTokens
+    audio: EncoderInput, special_tokens: SpecialTokens
 ) -> SequenceGenerator[dict[str, float]]:
-    """The probability of each language code in a window; `special` of a multilingual model."""
-    probs = yield LanguageSequence(audio, special)
-    return dict(zip(special.languages, map(float, probs), strict=True))
+    """The probability of each language code in a window, for a multilingual model."""
+    probs = yield LanguageSequence(audio, special_tokens)
+    return dict(zip(special_tokens.languages, map(float, probs), strict=True))
 
 
 def detect_language(
-    windows: Iterable[EncoderInput], special: SpecialTokens, threshold: float | None
+    windows: Iterable[EncoderInput], special_tokens: SpecialTokens, threshold: float | None
 ) -> SequenceGenerator[tuple[str, dict[str, float]]]:
     """The language of a recording, and the probabilities of the most confident window for it.
 
@@ -48,7 +48,7 @@ def detect_language(
     """
     candidates = []
     for audio in windows:
-        probs = yield from language_probs(audio, special)
+        probs = yield from language_probs(audio, special_tokens)
         if threshold is not None and max(probs.values()) > threshold:
             return most_likely_language(probs), probs
         candidates.append(probs)

@@ -78,7 +78,7 @@ class DecoderMemory:
         needed = slots * self.slot_bytes + places * self.place_bytes
         ops.check_free_memory(self.backend, needed, share=0.5)
 
-    def batch_that_fits(self, group_size: int) -> int:
+    def max_batch_size(self, group_size: int) -> int:
         """How many windows of `group_size` rows each a batch can have, by speed and by memory."""
         config, (largest, free) = self.config, self.backend.memory_limits()
         place = self.place_bytes // config.n_text_layer
@@ -165,12 +165,12 @@ class DecoderMemory:
             row = next(row for row in range(self.slots) if row not in used)
             self.mask_rows = {k: other for k, other in self.mask_rows.items() if other != row}
             self.mask_rows[key] = row
-            self.backend.write(self.masks, mask_of(request, self.config.n_vocab), row)
+            self.backend.write(self.masks, suppression_mask(request, self.config.n_vocab), row)
         self.mask_row_of_slot.update(dict.fromkeys(slots, row))
         return row
 
 
-def mask_of(request: DecodingRequest, vocabulary: int) -> NDArray[np.uint32]:
+def suppression_mask(request: DecodingRequest, vocabulary: int) -> NDArray[np.uint32]:
     """The request's suppression lists as bits, uint32 [1, V]."""
     mask = np.zeros((1, vocabulary), np.uint32)
     mask[0, list(request.suppress_tokens)] |= ops.SUPPRESS

@@ -21,7 +21,7 @@ from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.live_audio import BufferTranscriber
 from oscine.models.transcription import Progress, Transcriber, vad_options
 from oscine.models.whisper.decode_window import DecodedWindow, decode_window, window_language
-from oscine.models.whisper.forced_alignment import align_text, check_duration, check_text
+from oscine.models.whisper.forced_alignment import align_text, check_duration, normalize_text
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.runner import WhisperRunner
@@ -51,19 +51,23 @@ class Whisper(Transcriber[WhisperRunner]):
     ) -> None:
         super().__init__(runner, name, rebuild)
         self.tokenizer = tokenizer
-        self._special: SpecialTokens | None = (
+        self._special_tokens: SpecialTokens | None = (
             resolve_special_tokens(tokenizer, runner.config) if tokenizer else None
         )
 
     @property
     def multilingual(self) -> bool:
         """Whether it supports languages other than English."""
-        return self._special is not None and self._special.multilingual
+        return self._special_tokens is not None and self._special_tokens.multilingual
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The codes of the languages that it supports."""
-        return tuple(self._special.languages) if self._special and self.multilingual else ("en",)
+        return (
+            tuple(self._special_tokens.languages)
+            if self._special_tokens and self.multilingual
+            else ("en",)
+        )
 
     def stream(
         self,
@@ -128,14 +132,14 @@ class Whisper(Transcriber[WhisperRunner]):
         above `threshold`; if none has, the majority decides. Raises UsageError if the model is
         English-only.
         """
-        special = self._require_text_decoder().special
-        if not special.multilingual:
+        special_tokens = self._require_text_decoder().special_tokens
+        if not special_tokens.multilingual:
             raise self._english_only("cannot detect languages")
         speech = detect_speech(open_source(audio), vad=VadOptions())
         features = self._features(speech.recording)
         starts = window_starts([(0, features.frames)], features.window_frames, segments)
         windows = (EncoderInput(features.window(seek, features.frames - seek)) for seek in starts)
-        return self._run_steps(detect_language(windows, special, threshold))
+        return self._run_steps(detect_language(windows, special_tokens, threshold))
 
     def window_language(self, mel: NDArray[np.float32]) -> tuple[str, dict[str, float]]:
         """The language of one window, given as a log-mel, and the probability of each code.
@@ -144,7 +148,7 @@ class Whisper(Transcriber[WhisperRunner]):
         English-only, NonFiniteError, DeviceError.
         """
         info = self._require_text_decoder()
-        if not info.special.multilingual:
+        if not info.special_tokens.multilingual:
             raise self._english_only("cannot detect languages")
         return self._run_steps(window_language(mel, info))
 
@@ -179,7 +183,7 @@ class Whisper(Transcriber[WhisperRunner]):
         """
         checked = OPTIONS.of(language=language)
         self._check_options(checked)
-        words, source = check_text(text), open_source(audio)
+        words, source = normalize_text(text), open_source(audio)
         features = self._features(source)
         check_duration(features, source.name)
         return self._run_steps(
@@ -205,26 +209,26 @@ class Whisper(Transcriber[WhisperRunner]):
 
     def _require_text_decoder(self) -> TextDecoderInfo:
         """Tokenizer and sizes of the text decoder. Raises UsageError if the model has none."""
-        if self.tokenizer is None or self._special is None:
+        if self.tokenizer is None or self._special_tokens is None:
             raise UsageError(f"{self.name} has no text decoder; only encode() can be used")
-        return TextDecoderInfo(self.tokenizer, self._special, self.runner.config)
+        return TextDecoderInfo(self.tokenizer, self._special_tokens, self.runner.config)
 
     def _check_options(self, options: DecodingOptions) -> None:
         """Raise UsageError for options that this model does not support."""
         info = self._require_text_decoder()
-        special = info.special
+        special_tokens = info.special_tokens
         suppressed_tokens(options.suppress_tokens, info)
-        if not special.multilingual:
+        if not special_tokens.multilingual:
             if options.task == "translate":
                 raise self._english_only("cannot translate")
             if options.multilingual:
                 raise self._english_only("cannot detect languages")
             if options.language not in (None, "en"):
                 raise self._english_only(f"does not support language {options.language}")
-        elif options.language is not None and options.language not in special.languages:
+        elif options.language is not None and options.language not in special_tokens.languages:
             raise UsageError(
                 f"{self.name} does not support language {options.language}; it supports "
-                f"{', '.join(special.languages)}"
+                f"{', '.join(special_tokens.languages)}"
             )
 
     def _english_only(self, problem: str) -> UsageError:

@@ -99,9 +99,9 @@ class WhisperRunner:
             self.executors[key] = EXECUTORS[kind](self.memory, self.decoder, *shape)
         return self.executors[key]
 
-    def batch_that_fits(self, group_size: int) -> int:
+    def max_batch_size(self, group_size: int) -> int:
         """The number of windows of `group_size` rows each that a batch can have."""
-        return self.memory.batch_that_fits(group_size)
+        return self.memory.max_batch_size(group_size)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         """Passes and milliseconds by stage, measured by the backend."""
@@ -114,7 +114,7 @@ class WhisperRunner:
             self.memory.reserve(slots, places)
             self._cross_kv_plan = None
             for executor in self.executors.values():
-                executor.forget_plans()
+                executor.clear_plans()
 
     def release(self, slots: int, places: int) -> None:
         if not self.memory.fits(slots + 1, places) and not self.memory.fits(slots, places + 1):

@@ -58,7 +58,7 @@ class Segmenter:
 
     def __init__(self, options: DecodingOptions, info: TextDecoderInfo, speech: SpeechMap) -> None:
         self.options, self.speech = options, speech
-        self._tokenizer, self._special = info.tokenizer, info.special
+        self._tokenizer, self._special_tokens = info.tokenizer, info.special_tokens
         self._n_text_ctx = info.config.n_text_ctx
         self._cut_pauses = speech.timeline.cut_points(MAX_CUT_PAUSE_S)
 
@@ -68,9 +68,9 @@ class Segmenter:
         """The segments of a window. `final`: it ends in a pause, so its last text is complete."""
         if is_silence(result, self.options):
             return WindowSegments((), window.size, reset_prompt=False)
-        timestamp_begin, is_loop = self._special.timestamp_begin, False
+        timestamp_begin, is_loop = self._special_tokens.timestamp_begin, False
         if is_repetitive(result, self.options):
-            tokens, is_loop = remove_loops(result.tokens, self._special.eot, timestamp_begin)
+            tokens, is_loop = remove_loops(result.tokens, self._special_tokens.eot, timestamp_begin)
             result = replace(result, tokens=tokens)
         is_complete = final and result.finish_reason == "end"
         pieces, advance = split_at_timestamps(
@@ -82,9 +82,9 @@ class Segmenter:
             segments = yield from self._split_at_gaps(window, segments)
         single_ending = is_complete or ends_in_single_timestamp(result.tokens, timestamp_begin)
         if self.options.word_timestamps and segments:
-            timings = yield from self._timings(window, segments)
+            timings = yield from self._word_timings(window, segments)
             segments, _ = add_word_timestamps(
-                segments, timings, times, self.options, self._special.eot
+                segments, timings, times, self.options, self._special_tokens.eot
             )
             segments, advance = self._seek_by_words(window, segments, advance, times, single_ending)
         if not self.options.without_timestamps:
@@ -142,7 +142,7 @@ class Segmenter:
         if not any(spans):
             return segments
         parts: list[Segment] = []
-        groups = yield from self._words_of(window, segments)
+        groups = yield from self._words_by_segment(window, segments)
         for segment, words, over in zip(segments, groups, spans, strict=True):
             parts += self._split_segment(segment, words, window) if over else [segment]
         return parts
@@ -154,7 +154,7 @@ class Segmenter:
         for pause in self._cut_pauses:
             if not segment.start < pause < segment.end:
                 continue
-            count = self._count_before(pause - window.seek / FRAMES_PER_SECOND, words)
+            count = self._count_words_before(pause - window.seek / FRAMES_PER_SECOND, words)
             speech = (
                 self._speech_between(segment.start, pause),
                 self._speech_between(pause, segment.end),
@@ -174,32 +174,32 @@ class Segmenter:
                 segment = replace(segment, start=pause)
         yield segment
 
-    def _count_before(self, time: float, words: Sequence[WordTiming]) -> int:
+    def _count_words_before(self, time: float, words: Sequence[WordTiming]) -> int:
         """The number of words before a time of the window, each with the punctuation after it."""
         count = sum((word.start + word.end) / 2 < time for word in words)
         while 0 < count < len(words) and _is_punctuation(words[count]):
             count += 1
         return count
 
-    def _words_of(
+    def _words_by_segment(
         self, window: Window, segments: Sequence[Segment]
     ) -> SequenceGenerator[list[list[WordTiming]]]:
         """The words of each segment; times in seconds from the start of the window."""
         counts = [self._text_token_count(segment) for segment in segments]
-        timings = yield from self._timings(window, segments)
+        timings = yield from self._word_timings(window, segments)
         return assign_words(timings, counts, [segment.text for segment in segments])
 
-    def _timings(
+    def _word_timings(
         self, window: Window, segments: Sequence[Segment]
     ) -> SequenceGenerator[list[WordTiming]]:
         """The words of all segments; times in seconds from the start of the window."""
-        special, task = self._special, self.options.task
-        text = [id for segment in segments for id in segment.tokens if id < special.eot]
-        start = special.sot_sequence(window.language, task, timestamps=False)
+        special_tokens, task = self._special_tokens, self.options.task
+        text = [id for segment in segments for id in segment.tokens if id < special_tokens.eot]
+        start = special_tokens.sot_sequence(window.language, task, timestamps=False)
         text = text[: self._n_text_ctx - len(start) - 1]  # more than is decoded in one window
         frames = window.size // FRAMES_PER_TIMESTAMP
-        prompt = (*start, *text, special.eot)
-        alignment = yield AlignmentSequence(window.audio, prompt, special.eot, frames)
+        prompt = (*start, *text, special_tokens.eot)
+        alignment = yield AlignmentSequence(window.audio, prompt, special_tokens.eot, frames)
         language = "en" if task == "translate" else window.language
         return find_alignment(alignment, text, len(start), self._tokenizer, language)
 
@@ -232,7 +232,7 @@ class Segmenter:
         offset = window.seek / FRAMES_PER_SECOND
         groups: list[list[WordTiming]] = [[] for _ in segments]
         if any(map(self._is_sparse, segments)):
-            groups = yield from self._words_of(window, segments)
+            groups = yield from self._words_by_segment(window, segments)
         for index, (segment, words) in enumerate(zip(segments, groups, strict=True)):
             kept, resume = list(segments[: index + 1]), None
             gap = self._find_gap(segment, words, offset) if self._is_sparse(segment) else None
@@ -266,7 +266,7 @@ class Segmenter:
         return None
 
     def _text_token_count(self, segment: Segment) -> int:
-        return sum(id < self._special.eot for id in segment.tokens)
+        return sum(id < self._special_tokens.eot for id in segment.tokens)
 
     def _is_sparse(self, segment: Segment) -> bool:
         """Whether a segment has too few tokens for its speech."""
@@ -288,7 +288,7 @@ class Segmenter:
         remaining = sum(len(word.tokens) for word in words)
         tokens = []
         for token in segment.tokens:
-            if token < self._special.eot:
+            if token < self._special_tokens.eot:
                 remaining -= 1
                 if remaining < 0:
                     break

@@ -102,15 +102,15 @@ class DecodingSequence(Sequence[tuple[Hypothesis, ...]]):
 class LanguageSequence(Sequence[NDArray[np.float32]]):
     """Detects the language of a window; the result [languages] are probabilities of sum 1.
 
-    `special`: the tokens of a multilingual model, whose `languages` give the order.
+    `special_tokens`: of a multilingual model; its `languages` give the order.
     """
 
     audio: EncoderInput
 
-    def __init__(self, audio: EncoderInput, special: SpecialTokens) -> None:
+    def __init__(self, audio: EncoderInput, special_tokens: SpecialTokens) -> None:
         super().__init__(audio, batch_key=("language",))
-        self.ids = list(special.languages.values())
-        self.sot = special.sot
+        self.ids = list(special_tokens.languages.values())
+        self.sot = special_tokens.sot
 
 
 class AlignmentSequence(Sequence[Alignment]):

@@ -106,7 +106,7 @@ def median_filter(rows: Matrix) -> Matrix:
     if frames <= half:
         return rows
     padded = np.pad(rows, ((0, 0), (half, half)), mode="reflect")
-    one, two, three = (padded[:, at : at + frames + half + 1] for at in range(half))
+    one, two, three = (padded[:, shift : shift + frames + half + 1] for shift in range(half))
     low, high = np.minimum(one, two), np.maximum(one, two)
     middle = np.minimum(high, three)
     np.maximum(high, three, out=high)

@@ -35,9 +35,9 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
         if has_tokenizer(folder):
             return folder
     for name in names:
-        found = find_in_hub_cache(MODELS[name].repository, has_tokenizer)
-        if found is not None:
-            return found
+        cached = find_in_hub_cache(MODELS[name].repository, has_tokenizer)
+        if cached is not None:
+            return cached
     if hub.is_offline(offline):
         raise HubError(
             f"the tokenizer of {names[0]!r} is not on this machine and "

@@ -121,7 +121,7 @@ class TextDecoderInfo:
     """What decoding needs to know about a model's text decoder: tokenizer, special ids, sizes."""
 
     tokenizer: Tokenizer
-    special: SpecialTokens
+    special_tokens: SpecialTokens
     config: WhisperConfig
 
 
@@ -152,23 +152,22 @@ def suppressed_tokens(suppress: Sequence[int], info: TextDecoderInfo) -> tuple[i
     -1 stands for the checkpoint's list, or for non_speech_tokens if it has none. Raises UsageError
     for ids outside the vocabulary.
     """
-    special, config = info.special, info.config
-    outside = [id for id in suppress if not -1 <= id < special.n_vocab]
+    special_tokens, config = info.special_tokens, info.config
+    outside = [id for id in suppress if not -1 <= id < special_tokens.n_vocab]
     if outside:
-        raise UsageError(
-            f"suppress_tokens: {outside[0]} is not an id; this model has 0 to {special.n_vocab - 1}"
-        )
+        last = special_tokens.n_vocab - 1
+        raise UsageError(f"suppress_tokens: {outside[0]} is not an id; this model has 0 to {last}")
     ids = {id for id in suppress if id >= 0}
     if -1 in suppress and config.suppress_tokens is not None:
-        ids |= {id for id in config.suppress_tokens if 0 <= id < special.n_vocab}
+        ids |= {id for id in config.suppress_tokens if 0 <= id < special_tokens.n_vocab}
     elif -1 in suppress:
         ids |= non_speech_tokens(info.tokenizer)
-    return tuple(sorted(ids | special.always_suppressed()))
+    return tuple(sorted(ids | special_tokens.always_suppressed()))
 
 
 def begin_suppressed_tokens(info: TextDecoderInfo) -> tuple[int, ...]:
     """The ids that are not sampled first, so that no transcript is blank: space, end-of-text."""
-    special, config = info.special, info.config
+    special_tokens, config = info.special_tokens, info.config
     if config.begin_suppress_tokens is not None:
-        return tuple(id for id in config.begin_suppress_tokens if 0 <= id < special.n_vocab)
-    return (*info.tokenizer.encode(" "), special.eot)
+        return tuple(id for id in config.begin_suppress_tokens if 0 <= id < special_tokens.n_vocab)
+    return (*info.tokenizer.encode(" "), special_tokens.eot)

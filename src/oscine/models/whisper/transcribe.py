@@ -53,10 +53,10 @@ class WhisperTranscription(Transcription):
     ) -> None:
         super().__init__(model, source, options, progress, cancel)
         self._submit = partial(model.engine.submit, caller=self._caller)
-        self._batch_that_fits = model.runner.batch_that_fits
+        self._max_batch_size = model.runner.max_batch_size
         self._info = info
         self._requests = RequestBuilder(options, info)
-        self.language = options.language or ("" if info.special.multilingual else "en")
+        self.language = options.language or ("" if info.special_tokens.multilingual else "en")
         self._detects_language = not self.language
         # Aligned words leave out some of the speech around them, which does not count as missed.
         self.max_overhang_s = MAX_WORD_OVERHANG_S if options.word_timestamps else 0.0
@@ -99,7 +99,7 @@ class WhisperTranscription(Transcription):
         if self._options.batched:
             batch_size = self._options.batch_size
             if batch_size == "auto":
-                batch_size = self._batch_that_fits(max(self._options.beams, 1))
+                batch_size = self._max_batch_size(max(self._options.beams, 1))
             size = int(batch_size or 1)
             segments = transcribe_batched(decoder, ranges, size, report, submit, check)
         else:
@@ -116,14 +116,14 @@ class WhisperTranscription(Transcription):
         decoder.language = self.language
         if not self._detects_language:
             return
-        options, special = self._options, self._info.special
+        options, special_tokens = self._options, self._info.special_tokens
         max_windows = options.language_detection_segments
         window_frames = decoder.features.window_frames
         windows = (
             decoder.input(seek, min(end for _, end in ranges if end > seek) - seek)
             for seek in window_starts(ranges, window_frames, max_windows)
         )
-        steps = detect_language(windows, special, options.language_detection_threshold)
+        steps = detect_language(windows, special_tokens, options.language_detection_threshold)
         decoder.language, probs = run(self._submit, steps, self._check_cancelled)
         if not self.language:
             self.language = decoder.language

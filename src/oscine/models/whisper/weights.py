@@ -90,7 +90,7 @@ class WhisperWeights:
     folder: Path  # of the tokenizer files
     format: str
     vocabulary: tuple[bytes, ...] | None  # raw token bytes, if the file contains them (ggml)
-    stored: Literal["f16", "f32"]  # in the file; f16 only where every matrix is
+    stored_dtype: Literal["f16", "f32"]  # of the file; f16 only if every matrix is f16
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperWeights:
@@ -127,7 +127,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
         folder=checkpoint.folder,
         format=checkpoint.format,
         vocabulary=checkpoint.vocabulary,
-        stored="f16" if all(stored_dtype(entry) == "f16" for entry in matrices) else "f32",
+        stored_dtype="f16" if all(stored_dtype(entry) == "f16" for entry in matrices) else "f32",
     )
 
 
@@ -154,7 +154,7 @@ def decoder(t: Loader, config: WhisperConfig) -> DecoderWeights:
     d, layers = config.n_text_state, range(config.n_text_layer)
     embedding = t.raw(EMBEDDING, config.n_vocab, d)
     return DecoderWeights(
-        token_embedding=t.cast(t.derived(_tied, t, embedding)),
+        token_embedding=t.cast(t.derived(_check_tied, t, embedding)),
         positional_embedding=t.f32("decoder.positional_embedding", config.n_text_ctx, d),
         blocks=tuple(decoder_block(t, f"decoder.blocks.{layer}", d) for layer in layers),
         ln=t.norm("decoder.ln", d),
@@ -220,7 +220,7 @@ def convolution(t: Loader, name: str, out: int, inputs: int) -> Linear:
         weight = t.derived(_time_first, t.raw(f"{name}.weight", out, inputs, 3))
     column = t.shape(f"{name}.bias") == (out, 1)
     bias = t.f32(f"{name}.bias", *((out, 1) if column else (out,)))
-    return Linear(t.cast(weight), t.derived(_flat, bias))
+    return Linear(t.cast(weight), t.derived(_flatten, bias))
 
 
 def encoder_positions(t: Loader, length: int, width: int) -> Array:
@@ -236,7 +236,7 @@ def sinusoids(length: int, width: int) -> Array:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def _tied(t: Loader, embedding: Array) -> Array:
+def _check_tied(t: Loader, embedding: Array) -> Array:
     """The token embedding; raises CheckpointError if the file's projection to logits differs."""
     for name in PROJECTIONS:
         extra = t.entries.get(name)
@@ -251,7 +251,7 @@ def _time_first(weight: Array) -> Array:
     return np.ascontiguousarray(weight.transpose(0, 2, 1))
 
 
-def _flat(bias: Array) -> Array:
+def _flatten(bias: Array) -> Array:
     return bias.reshape(-1)
 
 

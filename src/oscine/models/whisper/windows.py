@@ -40,7 +40,7 @@ class WindowDecoder:
         self.options, self.requests = options, requests
         self.speech, self.features = speech, features
         self.language = ""
-        self._special = info.special
+        self._special_tokens = info.special_tokens
         self._segmenter = Segmenter(options, info, speech)
         self._latest: tuple[tuple[int, int, bool], EncoderInput] | None = None
 
@@ -49,7 +49,7 @@ class WindowDecoder:
         """The number of frames of the speech; at least 1 if there is any audio."""
         return max(self.features.frames, int(self.features.duration > 0))
 
-    def end_of(self, frame: int) -> float:
+    def content_end(self, frame: int) -> float:
         """The end in seconds of a range that ends with this frame."""
         return self.features.duration if frame == self.frames else frame / FRAMES_PER_SECOND
 
@@ -86,7 +86,7 @@ class WindowDecoder:
         seek, size = span
         window = Window(self.input(seek, size, silence=final), seek, size, self.language, history)
         if self.options.multilingual:
-            probs = yield from language_probs(window.audio, self._special)
+            probs = yield from language_probs(window.audio, self._special_tokens)
             window = replace(window, language=most_likely_language(probs))
         result = yield from decode_with_fallback(window, self.requests)
         start = seek / FRAMES_PER_SECOND
@@ -94,7 +94,7 @@ class WindowDecoder:
         times = WindowTimes(start, end, content_end, last_speech)
         return (yield from self._segmenter.segments(window, result, times, final=final))
 
-    def decode_whole(
+    def decode_to_end(
         self, span: tuple[int, int], history: tuple[int, ...], content_end: float
     ) -> SequenceGenerator[list[Segment]]:
         """All segments of a window that ends in a pause, in order of time.
@@ -129,7 +129,7 @@ def transcribe_sequential(
     window_frames, history = decoder.features.window_frames, decoder.requests.history()
     last_speech, previous = 0.0, ""
     for start, end in ranges:
-        seek, content_end = start, decoder.end_of(end)
+        seek, content_end = start, decoder.content_end(end)
         while seek < end:
             report(seek)
             span = seek, min(window_frames, end - seek)
@@ -168,19 +168,19 @@ def transcribe_batched(
             (low, high - low)
             for low, high in split_at_silence(decoder.speech, start, end, window_frames)
         ]
-        content_end = decoder.end_of(end)
-        windows = (decoder.decode_whole(span, history, content_end) for span in spans)
+        content_end = decoder.content_end(end)
+        windows = (decoder.decode_to_end(span, history, content_end) for span in spans)
         with closing(run_concurrently(submit, windows, batch_size, check)) as results:
             for (seek, _), segments in zip(spans, results, strict=True):
                 report(seek)
                 for segment in segments:
                     # In a batch, a window is decoded before the end of the text before it is known.
-                    segment = not_before(segment, last_speech)
+                    segment = clamp_start(segment, last_speech)
                     last_speech = segment.end
                     yield segment
 
 
-def not_before(segment: Segment, time: float) -> Segment:
+def clamp_start(segment: Segment, time: float) -> Segment:
     """The segment and its words, moved to start at `time` or later."""
     if segment.start >= time:
         return segment

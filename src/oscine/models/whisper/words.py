@@ -102,13 +102,13 @@ def _shift(word: WordTiming, offset: float) -> WordTiming:
 def truncate_at_sentence_ends(words: Sequence[WordTiming], max_word_s: float) -> list[WordTiming]:
     """Truncate long words at sentence boundaries, where alignment assigns pauses to words."""
     out = list(words)
-    for at in range(1, len(out)):
-        word = out[at]
+    for index in range(1, len(out)):
+        word = out[index]
         if word.end - word.start > max_word_s:
             if word.word in SENTENCE_ENDS:
-                out[at] = replace(word, end=word.start + max_word_s)
-            elif out[at - 1].word in SENTENCE_ENDS:
-                out[at] = replace(word, start=word.end - max_word_s)
+                out[index] = replace(word, end=word.start + max_word_s)
+            elif out[index - 1].word in SENTENCE_ENDS:
+                out[index] = replace(word, start=word.end - max_word_s)
     return out
 
 
@@ -150,24 +150,24 @@ def _fit_to_text(words: Sequence[WordTiming], text: str) -> Iterator[WordTiming]
 
     They differ only for invalid UTF-8: a segment's text leaves out a character cut at its end.
     """
-    at = 0
+    offset = 0
     for word in words[:-1]:
         letters = word.word
-        if not text.startswith(letters, at):
+        if not text.startswith(letters, offset):
             letters = letters.replace("\ufffd", "")
-        if piece := text[at : at + len(letters)]:
+        if piece := text[offset : offset + len(letters)]:
             yield replace(word, word=piece)
-        at += len(letters)
-    if words and at < len(text):
-        yield replace(words[-1], word=text[at:])
+        offset += len(letters)
+    if words and offset < len(text):
+        yield replace(words[-1], word=text[offset:])
 
 
 def spread_evenly(words: Sequence[WordTiming], start: float, end: float) -> list[WordTiming]:
     """Give words without has_times times equal shares of their segment."""
     step = (end - start) / max(1, len(words))
     return [
-        replace(word, start=start + at * step, end=start + (at + 1) * step)
-        for at, word in enumerate(words)
+        replace(word, start=start + index * step, end=start + (index + 1) * step)
+        for index, word in enumerate(words)
     ]
 
 
@@ -243,16 +243,16 @@ def make_monotonic(
     are pushed later from `first` on, then earlier from `last` back; words in order do not move.
     """
     minimum = min(MIN_WORD_CENTISECONDS, (last - first) // max(1, len(times)))
-    at, pushed = first, []
+    position, pushed = first, []
     for start, end in times:
-        begin = max(at, round(start * 100))
-        at = max(begin + minimum, round(end * 100))
-        pushed.append((begin, at))
-    at, out = last, []
+        begin = max(position, round(start * 100))
+        position = max(begin + minimum, round(end * 100))
+        pushed.append((begin, position))
+    position, out = last, []
     for begin, end in reversed(pushed):
-        end = min(end, at)
-        at = min(begin, end - minimum)
-        out.append((at, end))
+        end = min(end, position)
+        position = min(begin, end - minimum)
+        out.append((position, end))
     return out[::-1]
 
 
