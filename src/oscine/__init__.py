@@ -42,20 +42,25 @@ def load(
     deterministic: bool = False,
     memory: "str | int | None" = None,
 ) -> "Model[Any]":
-    """Load a model by name, fetching it if need be, or from a file or folder.
+    """Load a model by name, which is downloaded if necessary, or from a file or folder.
 
-    `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, part of an adapter's name, or all:
-    a process for each GPU, which share what the model is asked for.
-    `dtype`: how the GPU holds matrices: f32, f16, or auto (as the checkpoint stores them).
-    `progress`: whether to show a bar for each file that is fetched.
-    `deterministic`: batches of one size, so that a result on a device is the same under any load,
-    bit for bit. On a GPU they are of 16 sequences, which costs time where fewer run; NumPy computes
-    one after another.
-    `memory`: the most that the model may allocate on its device for weights, sequences and what it
-    computes: bytes, or text such as "4GB", "1.5GiB" or "50%" of what is free. With less memory
-    fewer sequences run at once; results stay the same. None: as much as the device has. See
-    docs/devices.md.
-    Raises UsageError, HubError, CheckpointError, DeviceError.
+    Args:
+        model: A name of `oscine models list`, `org/name` on Hugging Face, or a path; None: base.
+        device: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, part of an adapter's name, or
+            all: one process for each GPU, among which calls are distributed.
+        dtype: Type of the matrices on the GPU: f32, f16, or auto (that of the checkpoint).
+        offline: Download nothing.
+        progress: Show a progress bar for each file that is downloaded.
+        deterministic: Fix the size of batches, so that a result on a device is the same under any
+            load, bit for bit. A GPU then computes 16 sequences at each step, however few run;
+            NumPy computes sequences one after another.
+        memory: The most that the model may allocate on its device for weights, sequences and
+            results: bytes, or text such as "4GB", "1.5GiB" or "50%" of what is free. With less
+            memory fewer sequences run at once; results stay the same. None: as much as the device
+            has. See docs/devices.md.
+
+    Raises:
+        UsageError, HubError, CheckpointError, DeviceError.
     """
     from oscine.loading import load as load_model  # a bare `import oscine` stays quick
 
@@ -71,9 +76,9 @@ def load(
 
 
 def plain_text(text: str) -> str:
-    """Markdown as text that can be spoken: without markup, targets of links, emoji and code.
+    """Convert Markdown to text that can be spoken: without markup, link targets, emoji and code.
 
-    `oscine speak --plain` does the same. Raises UsageError for what is no text.
+    `oscine speak --plain` does the same. Raises UsageError if `text` is not a str.
     """
     from oscine.text.plain import plain_text as plain
 
@@ -83,7 +88,7 @@ def plain_text(text: str) -> str:
 def register(family: "Family") -> None:
     """Add a family of models for this process; an installed package does so by an entry point.
 
-    Raises UsageError for what is not a Family, or has a name that another family has.
+    Raises UsageError if it is not a Family, or has the name of another family.
     """
     from oscine.registry import register as add
 
@@ -97,10 +102,18 @@ def transcribe(
     dtype: str = "auto",
     **options: "Any",
 ) -> "Transcript":
-    """Load a model and transcribe one recording; for more than one, keep what `load` gives.
+    """Load a model and transcribe one recording; for several, keep the model that `load` returns.
 
-    `options`: fields of oscine.options.transcribe.TranscribeOptions; the model refuses those that
-    its family lacks. Raises what `load` and the model's `transcribe` raise.
+    Args:
+        audio: A path, "-", bytes, a binary file, an array at 16 kHz, or (array, rate).
+        model: As in `load`.
+        device: As in `load`.
+        dtype: As in `load`.
+        options: Fields of oscine.options.transcribe.TranscribeOptions; the model refuses those
+            that its family does not support.
+
+    Raises:
+        The errors of `load` and of the model's `transcribe`.
     """
     loaded: Any = load(model, device, dtype)
     transcript: Transcript = loaded.transcribe(audio, **options)
@@ -114,10 +127,18 @@ def speak(
     dtype: str = "auto",
     **options: "Any",
 ) -> "Speech":
-    """Load a model and have it say one text; for more than one, keep what `load` gives.
+    """Load a model and speak one text; for several, keep the model that `load` returns.
 
-    `options`: what models.qwen3_tts.pipeline.Qwen3Tts.speak takes, and the fields of
-    oscine.options.speak.SpeakOptions. Raises what `load` and the model's `speak` raise.
+    Args:
+        text: The text, or its parts in order.
+        model: As in `load`; None: qwen3-tts-0.6b-custom-voice.
+        device: As in `load`.
+        dtype: As in `load`.
+        options: Arguments of the model's `speak`, such as `voice`, and fields of
+            oscine.options.speak.SpeakOptions.
+
+    Raises:
+        The errors of `load` and of the model's `speak`.
     """
     if model is None:
         from oscine.registry import default_model

@@ -1,23 +1,23 @@
-"""Every error oscine raises on purpose; each message is one line: what, which file, and the remedy.
+"""Every error oscine raises on purpose; a message is one line: problem, file and remedy.
 
     OscineError
-    ├── UsageError (ValueError)          an option or argument is wrong             exit code 2
-    │   ├── OtherModelError (AttributeError)   asked of a model what others do
-    │   └── PackageError                 a package that this needs is not installed
+    ├── UsageError (ValueError)          an option or argument is wrong; exit code 2
+    │   ├── OtherModelError (AttributeError)   the method belongs to models of another task
+    │   └── PackageError                 a required package is not installed
     ├── AudioError                       a recording cannot be read or used
-    ├── CheckpointError                  weights, config or tokenizer are not what they should be
-    ├── HubError                         a model is not here and cannot be fetched
+    ├── CheckpointError                  weights, configuration or tokenizer are invalid
+    ├── HubError                         a model is not on this machine and cannot be downloaded
     ├── DeviceError                      no such adapter, or the adapter failed its check
-    │   ├── DeviceLostError              the driver took the device away: nothing on it is left
-    │   └── DeviceMemoryError            no room: something smaller may fit
-    │       └── MemoryBudgetError        no room within the budget that `memory` sets
-    ├── BusyError                        too much waits for the device already
-    ├── DeadlineError                    it was not done by the time that its caller gave
-    ├── NonFiniteError                   NaN or infinity where numbers should be
-    └── Cancelled                        the caller asked to stop
+    │   ├── DeviceLostError              the driver has reset or removed the device
+    │   └── DeviceMemoryError            out of memory on the device
+    │       └── MemoryBudgetError        more than the budget that `memory` sets
+    ├── BusyError                        too many calls are waiting for the device
+    ├── DeadlineError                    the deadline of a call has passed
+    ├── NonFiniteError                   NaN or infinity in samples or logits
+    └── Cancelled                        the caller has asked to stop
 
-All but UsageError end a command with exit code 1. The messages are made here, in the class, where
-more than one place raises the same kind, so that they read alike.
+All but UsageError end a command with exit code 1. A message that several places raise is made here,
+in the class, so that its wording is the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_PROBLEM = 1000  # characters of what a message says of a file
 
 
 class OscineError(Exception):
-    """Root of the tree: catch this to catch everything oscine raises on purpose."""
+    """The base class: catch it to catch every error that oscine raises on purpose."""
 
     exit_code = 1
 
@@ -55,17 +55,17 @@ def _restored(kind: type[OscineError], args: tuple[Any, ...], state: dict[str, A
 
 
 class UsageError(OscineError, ValueError):
-    """An option, argument or combination of them that cannot be carried out."""
+    """An invalid option, argument or combination of them."""
 
     exit_code = 2
 
 
 class OtherModelError(UsageError, AttributeError):
-    """A method that only models of another family have, so that hasattr says no."""
+    """A method of models of another task; an AttributeError, so that hasattr returns False."""
 
 
 class PackageError(UsageError):
-    """A package that this work needs, and other work does not, cannot be imported."""
+    """A package that only this call needs cannot be imported."""
 
 
 @contextmanager
@@ -139,7 +139,7 @@ class CheckpointError(OscineError):
 
 
 class HubError(OscineError):
-    """A model that is not on this machine and cannot be fetched."""
+    """A model that is not on this machine and cannot be downloaded."""
 
 
 class DeviceError(OscineError):
@@ -147,9 +147,9 @@ class DeviceError(OscineError):
 
 
 class DeviceLostError(DeviceError):
-    """The driver took the device away: reset by a watchdog, unplugged, or broken down.
+    """The driver has reset or removed the device: a watchdog, an unplugged card, a fault.
 
-    Every buffer and plan of it is gone; only opening a device anew goes on.
+    Every buffer and plan on it is lost; a device has to be opened again.
     """
 
     def __init__(self, device: str, reason: str) -> None:
@@ -160,9 +160,9 @@ class DeviceLostError(DeviceError):
 
 
 class DeviceMemoryError(DeviceError):
-    """A device without room for a buffer, or whose bindings are too small for it.
+    """A buffer does not fit into the memory of a device, or into one of its bindings.
 
-    The device goes on: something smaller may fit.
+    The device stays usable: a smaller buffer may fit.
     """
 
     def __init__(self, device: str, problem: str) -> None:
@@ -172,7 +172,7 @@ class DeviceMemoryError(DeviceError):
 class MemoryBudgetError(DeviceMemoryError):
     """More memory than the budget of a model allows, which `memory` or `--memory` sets.
 
-    `needed`: bytes that the budget would have to be at least.
+    `needed`: the smallest sufficient budget, in bytes.
     """
 
     def __init__(self, device: str, needed: int, needed_text: str, limit_text: str) -> None:
@@ -185,7 +185,7 @@ class MemoryBudgetError(DeviceMemoryError):
 
 
 class BusyError(OscineError):
-    """The device's queue is full; `waiting` sequences are in it."""
+    """The queue of the device is full; `waiting` is the number of sequences in it."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} sequences wait for the device already; try again later")
@@ -193,7 +193,7 @@ class BusyError(OscineError):
 
 
 class DeadlineError(OscineError):
-    """The work was not done by the deadline that its caller gave it."""
+    """The deadline that the caller has set passed before the result was ready."""
 
     def __init__(self) -> None:
         super().__init__("the deadline passed before the work was done")
@@ -211,7 +211,7 @@ class NonFiniteError(OscineError):
         return cls(f"non-finite {what} on {device}; {weights}")
 
 
-class Cancelled(OscineError):  # noqa: N818  # a wish that was met
-    """The caller stopped the work; `partial` is what was finished before, if there is any."""
+class Cancelled(OscineError):  # noqa: N818  # not a failure
+    """The caller has stopped the call; `partial` is the transcript so far, or None."""
 
     partial: Transcript | None = None

@@ -111,9 +111,15 @@ FORMATS: tuple[str, ...] = (*LINES, "json")
 
 
 def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
-    """A whole transcript in one format; `layout` shapes srt and vtt.
+    """Return a transcript in one of FORMATS, as the text of a file.
 
-    Raises UsageError if it asks for what needs the times of words and there are none.
+    Args:
+        transcript: The transcript.
+        name: txt, vtt, srt, tsv, lrc or json.
+        layout: The layout of the cues of srt and vtt.
+
+    Raises:
+        UsageError: If the layout needs word times and the transcript has none.
     """
     if name == "json":
         return readable_json(transcript.to_dict()) + "\n"
@@ -121,13 +127,12 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
 
 
 def readable_json(value: Any) -> str:
-    """A value as JSON in one line: letters of any script as they are, what may command a terminal
-    or hide in a line as escapes."""
+    """A value as JSON in one line, with letters of any script; control characters are escaped."""
     return escape(json.dumps(value, ensure_ascii=False), lambda each: json.dumps(each)[1:-1])
 
 
 def write_result(path: Path, text: str) -> None:
-    """Write UTF-8 beside `path` and rename, so that there is never half a file.
+    """Write UTF-8 beside `path` and rename it, so that the file is never incomplete.
 
     Raises OscineError if the folder or the disk does not allow it.
     """

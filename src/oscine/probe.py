@@ -19,7 +19,7 @@ Probe: TypeAlias = Callable[[str, NDArray[Any]], None]
 
 
 class _Block:
-    """A block that looks on; `probe` is None once it has ended, wherever that was."""
+    """A probing block; `probe` is None once the block has ended, in any thread."""
 
     __slots__ = ("outer", "probe")
 
@@ -35,12 +35,17 @@ _block: ContextVar[_Block | None] = ContextVar("probe", default=None)
 def probing(probe: Probe) -> Iterator[None]:
     """Call `probe(name, values)` for each stage that a network computes inside the block.
 
-    `values` is a copy, time first, as the forward has it. Only calls of this thread, or of this
-    asyncio task, are seen; an inner block replaces an outer one, and a block that ends in another
-    thread, as in a generator that threads pass on, has ended everywhere. `probe` may raise to stop
-    the call; it must not run the model itself. A GPU waits at every stage, and shows steps that
-    follow the end of a sequence too, with what the last one left. Raises UsageError for what cannot
-    be called.
+    Args:
+        probe: Called with the name of the stage and a copy of its values, time first, in the shape
+            of the forward. It may raise to stop the call; it must not run the model itself.
+
+    Only calls of this thread, or of this asyncio task, are probed. An inner block replaces an outer
+    one, and a block that ends in another thread, as in a generator that threads pass on, has ended
+    everywhere. A GPU waits at every stage, and also shows steps after the end of a sequence, with
+    the values that the last one left.
+
+    Raises:
+        UsageError: If `probe` is not callable.
     """
     if not callable(probe):
         raise UsageError(f"probing takes a function of a name and an array, not {probe!r}")
@@ -55,7 +60,7 @@ def probing(probe: Probe) -> Iterator[None]:
 
 
 def current_probe() -> Probe | None:
-    """The function that looks at what this thread or task runs; None where there is none."""
+    """The probe of this thread or task; None outside a probing block."""
     block = _block.get()
     while block is not None and block.probe is None:
         block = block.outer

@@ -44,10 +44,10 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What has been heard of a stream since the update before; seconds from its beginning on.
+    """The words of live audio since the last update, with times in seconds from its start.
 
-    `final` are new words that change no more, `partial` those that follow them as far as is known
-    yet: the next update says them anew. `heard`: how much audio there was.
+    `final` are new words that no longer change. `partial` are the words after them so far, which
+    the next update replaces. `heard` is the number of seconds of audio received.
     """
 
     final: tuple[Word, ...]
@@ -73,12 +73,12 @@ class Segment:
     compression_ratio: float
     no_speech_prob: float
     words: tuple[Word, ...] | None = None
-    language: str | None = None  # where languages are told apart by segment
-    channel: int | None = None  # from 1, where channels are transcribed apart
+    language: str | None = None  # where it is detected for each window
+    channel: int | None = None  # from 1, where each is transcribed separately
     flags: tuple[str, ...] = ()  # what was done to the text: "repetition" was cut
 
     def to_dict(self) -> dict[str, Any]:
-        """openai-whisper's segment dictionary; what is optional only where there is any."""
+        """openai-whisper's segment dictionary; optional fields only if they are set."""
         row: dict[str, Any] = {
             "id": self.id,
             "seek": self.seek,
@@ -106,16 +106,23 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of what the voice activity detector hears has text, in seconds."""
+    """Seconds of speech by the voice activity detector, and of it without text.
+
+    `heard_again`: seconds that had no text at first and were decoded again; None if the family
+    does not do so.
+    """
 
     speech: float
     without_text: float
-    heard_again: float | None = None  # as it had no text at first; None: nobody looks for that
+    heard_again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What a recording says. `timings` are milliseconds of wall time a stage."""
+    """The text of a recording, with segments, times and language.
+
+    `duration` is in seconds, `timings` are milliseconds of wall time by stage.
+    """
 
     text: str
     language: str
@@ -124,9 +131,9 @@ class Transcript:
     model: str
     device: str
     timings: dict[str, float] = field(default_factory=dict)
-    language_probability: float | None = None  # None: the language was given
+    language_probability: float | None = None  # None: not detected
     coverage: Coverage | None = None  # None: without voice activity detection
-    #: Reads the recording again, for a player; None where it was no file.
+    #: Reads the recording again, for a player; None if it was not a file.
     read_audio: Callable[[], Audio | None] | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
@@ -138,7 +145,7 @@ class Transcript:
         return notebook.transcript_html(", ".join(filter(None, said)), rows, player)
 
     def to_dict(self) -> dict[str, Any]:
-        """openai-whisper's result dictionary, and what else is known."""
+        """openai-whisper's result dictionary, with the other fields."""
         row: dict[str, Any] = {
             "text": self.text,
             "language": self.language,

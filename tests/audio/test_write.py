@@ -221,7 +221,7 @@ def test_unknown_formats_are_told_those_there_are(
 
 
 def test_an_encoder_that_pyav_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(encode.CODECS, "mp3", encode.Coding("mp3", "libnone"))
+    monkeypatch.setitem(encode.CODECS, "mp3", encode.Codec("mp3", "libnone"))
     with pytest.raises(UsageError, match="mp3 cannot be written: PyAV is here without the encoder"):
         save(speechlike(0.1), tmp_path / "a.mp3")
     assert os.listdir(tmp_path) == []

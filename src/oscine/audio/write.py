@@ -139,17 +139,17 @@ class AudioWriter:
 
     @property
     def open(self) -> bool:
-        """Whether more can be written."""
+        """Whether it is open for writing."""
         return self._open
 
     @property
     def count(self) -> int:
-        """Samples written."""
+        """The number of samples written."""
         return 0 if self._encoder is None else self._encoder.count
 
     @property
     def duration(self) -> float:
-        """Seconds written."""
+        """The number of seconds written."""
         return self.count / self.rate
 
     def write(self, samples: NDArray[Any]) -> None:
