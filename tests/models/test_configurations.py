@@ -70,8 +70,8 @@ def load(folder):
     else:
         weights = whisper(folder)
         if (folder / "tokenizer.json").exists():
-            found = tokens.resolve(load_tokenizer(folder), weights.config)
-            assert max(found.never_picked()) < weights.config.n_vocab
+            found = tokens.resolve_special_tokens(load_tokenizer(folder), weights.config)
+            assert max(found.always_suppressed()) < weights.config.n_vocab
 
 source, name = GIVEN
 folder = Path(tempfile.mkdtemp()) / "model"
