@@ -139,7 +139,7 @@ def layer(backend: Any, width: int) -> tuple[ops.Linear, ops.LayerNorm]:
     return uploaded  # type: ignore[no-any-return]
 
 
-def feed(backend: Any, rows: int, width: int, guard: Any = None) -> tuple[Any, Any, Any]:
+def feed(backend: Any, rows: int, width: int, until: Any = None) -> tuple[Any, Any, Any]:
     """A plan of eight layers with residual sums, its input slot and its output slot."""
     linear, norm = layer(backend, width)
     given_, out = backend.zeros((rows, width)), backend.zeros((rows, width))
@@ -151,7 +151,7 @@ def feed(backend: Any, rows: int, width: int, guard: Any = None) -> tuple[Any, A
             x = backend.linear(hidden, linear, add=x)
         backend.store(x, out)
 
-    return backend.record(trace, guard, "feed"), given_, out
+    return backend.record(trace, until, "feed"), given_, out
 
 
 def values(rows: int, width: int, seed: int) -> Any:

@@ -27,8 +27,8 @@ class NotConcernedError(Exception):
 class Exchanging(Gpu):
     """A GPU that takes only plans with these kernels."""
 
-    def record(self, trace: Callable[[], None], guard: Any = None, name: str = "") -> Plan:
-        plan = super().record(trace, guard, name)
+    def record(self, trace: Callable[[], None], until: Any = None, name: str = "") -> Plan:
+        plan = super().record(trace, until, name)
         if name == "check" and EXCHANGING.isdisjoint(step.kernel for step in plan.dispatches):
             raise NotConcernedError
         return plan

@@ -206,7 +206,7 @@ def test_rows_and_memories_that_belong_to_no_voice_are_refused() -> None:
     x, conv = noise(np.random.default_rng(0), 5, 6), convolution(5, 3, 6)
     with pytest.raises(ValueError, match="a memory needs a state"):
         REFERENCE.conv1d(x, conv, ConvParams(2), memory=np.zeros((1, 2, 6), np.float32))
-    with pytest.raises(ValueError, match="5 rows are no equal number of each of 2 sequences"):
+    with pytest.raises(ValueError, match="5 rows do not divide into 2 sequences"):
         REFERENCE.conv1d(x, conv, ConvParams(2), state=state_of((0, 0), (1, 0)))
 
 

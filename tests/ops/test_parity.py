@@ -100,8 +100,8 @@ def test_the_table_has_every_kernel(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
 
     record = Gpu.record
 
-    def only_recorded(self: Gpu, trace: Any, guard: Any = None, name: str = "") -> Any:
-        plan = record(self, trace, guard, name)
+    def only_recorded(self: Gpu, trace: Any, until: Any = None, name: str = "") -> Any:
+        plan = record(self, trace, until, name)
         if name == "check":
             raise RecordedError({step.kernel for step in plan.dispatches})
         return plan

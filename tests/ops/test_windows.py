@@ -44,7 +44,7 @@ def test_what_is_no_batch_of_windows_is_refused(request: pytest.FixtureRequest, 
     refused: tuple[tuple[str, Callable[[], Any]], ...] = (
         ("8 rows are not 3 windows", lambda: backend.attention(qkv, 2, batch=3)),
         (
-            "8 rows are no equal number",
+            "8 rows do not divide",
             lambda: backend.conv1d(x, conv, ConvParams.same(3), batch=3),
         ),
         (

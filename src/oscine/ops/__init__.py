@@ -1,15 +1,15 @@
-"""The op vocabulary: what a model's forward may say, and nothing about how it is done.
+"""The op vocabulary: what the forward pass of a model is written in, on NumPy and on a GPU alike.
 
 `ops.reference` defines each op in NumPy, by kind. `ops.webgpu` has the same names; there each call
-adds dispatches to the plan being recorded. Ops return new tensors; what they write in place, alike
-on both sides, they declare (`ops.facts`).
+adds dispatches to the plan that is recorded. Ops return new tensors; operands that they write in
+place they declare (`ops.facts`).
 
-Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B lines that are
-decoded side by side, of which each has a row of state, L rows of each in one pass, W encoded
-windows. N slots: what a line keeps from pass to pass is in the place that its state's `slot` names.
-Every activation is float32; weights are float32, float16 or bfloat16 (oscine.dtypes) and always
-summed in float32; so are the keys and values that cross-attention reads, where a slot for them is
-float16.
+Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B sequences are
+computed side by side, each with a row of state, L rows of each in one pass; W encoded windows; N
+slots: what a sequence keeps from pass to pass is at the index that its state's `slot` names.
+Every activation is float32. Weights are float32, float16 or bfloat16 (oscine.bfloat16), and sums
+are always float32. The keys and values of cross-attention are float32, or float16 where their
+buffer is.
 """
 
 from __future__ import annotations

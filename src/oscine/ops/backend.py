@@ -1,4 +1,4 @@
-"""The memory and the time that ops live in, on either side."""
+"""What a backend offers beside the ops: buffers, plans and waiting, on NumPy and on a GPU alike."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from oscine.tree import tree_map
 
 
 class Plan(Protocol):
-    """A recorded pass: the same work again and again, on whatever the buffers hold by then."""
+    """A recorded sequence of ops, which is replayed on the present contents of its buffers."""
 
     def run(self, times: int = 1) -> None:
-        """Replay the pass; a plan with a guard stops by itself once every row of it is done."""
+        """Replay the plan `times` times. Once every row of its `until` is done, a replay does
+        nothing."""
         ...
 
 
 class Backend(Ops, Protocol):
-    """Ops, and the memory and time they live in."""
+    """The ops of a device, with its buffers and plans."""
 
     name: str  # for people and for JSON: "NumPy", or the adapter's name
-    preferred_batch: int  # windows side by side, beyond which more hardly gain
-    encode_batch: int  # windows in one pass of an encoder, likewise
-    f16_cross_kv: bool  # whether float16 buffers for cross_attention save time, as they save memory
-    is_async: bool  # whether a plan runs while the host does something else
-    batch_invariant: bool  # whether kernels may not depend on how much memory a cache has
+    preferred_batch: int  # windows side by side; more are hardly faster
+    encode_batch: int  # windows in one pass of an encoder; more are hardly faster
+    f16_cross_kv: bool  # whether float16 keys of cross_attention are faster, besides smaller
+    is_async: bool  # whether a plan runs while the host does other work
+    batch_invariant: bool  # whether results may not depend on the size of a cache
 
     @property
     def budget(self) -> Budget:
@@ -39,82 +40,83 @@ class Backend(Ops, Protocol):
         ...
 
     def upload(self, array: np.ndarray) -> Tensor:
-        """A constant: float32, float16 and bfloat16 matrices, float32 vectors."""
+        """Upload a constant: a float32, float16 or bfloat16 matrix, or a float32 vector."""
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
-        """Zeroed memory that outlives plans."""
+        """A zeroed buffer that outlives plans."""
         ...
 
-    def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The start of a buffer under another shape; the same memory."""
+    def view(self, buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The start of a buffer in another shape, over the same memory."""
         ...
 
     def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy item i of source [N, ...] to item j of target [M, ...] for each (i, j), in turn.
+        """Copy item i of source [N, ...] to item j of target [M, ...] for each (i, j), in order.
 
-        After the work so far, and before the work that follows. Both may be the same buffer. Raises
+        Ordered after earlier work and before later work. Both may be the same buffer. Raises
         IndexError for an item that does not exist, ValueError where items differ in size.
         """
         ...
 
-    def release(self, *slots: Tensor) -> None:
-        """Give back the memory of buffers that no plan will use again."""
+    def release(self, *buffers: Tensor) -> None:
+        """Free buffers that no plan uses any more."""
         ...
 
     def memory_limits(self) -> tuple[int, int | None]:
-        """The most bytes of one buffer, and of all together where that can be known."""
+        """The maximum bytes of one buffer, and the bytes that are free, or None where unknown."""
         ...
 
     def write(self, tensor: Tensor, array: np.ndarray, at: int = 0) -> None:
         """Copy the host's array over items at, at + 1, ... of a buffer's leading axis.
 
-        After the work so far, and before the work that follows; what lies beside them stays.
+        Ordered after earlier work and before later work; other items are unchanged.
         Raises ValueError where item `at` does not begin at a multiple of 4 bytes.
         """
         ...
 
-    def read(self, slot: Tensor) -> np.ndarray:
-        """Wait for the work so far; return a copy of a buffer."""
+    def read(self, buffer: Tensor) -> np.ndarray:
+        """Wait for all earlier work and return a copy of a buffer."""
         ...
 
     def wait(self) -> None:
-        """Wait for the work so far."""
+        """Wait for all earlier work."""
         ...
 
-    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[np.ndarray, ...]]:
-        """Mark this moment; the returned function waits for it, and gives the buffers as they were
-        then."""
+    def snapshot(self, *buffers: Tensor) -> Callable[[], tuple[np.ndarray, ...]]:
+        """Copy buffers as they are after all earlier work; the returned function waits for it."""
         ...
 
     def record(
         self,
         trace: Callable[[], None],
-        guard: Tensor | None = None,
+        until: Tensor | None = None,
         name: str = "",
     ) -> Plan:
-        """Note the ops of the trace; once all rows of the guard are done, a replay is a no-op.
+        """Record the ops that trace() calls as a plan.
 
-        `guard`: state rows of any family, whose first word is `done`. `name` is the plan's in a
-        trace.
+        until: state rows of any family, whose first word is `done`; once all are done, a replay
+        does nothing. name: the plan's name in a trace.
         """
         ...
 
     def bucket_length(self, length: int) -> int:
-        """The prompt length to record a plan for: a few lengths where recording costs."""
+        """The prompt length to record a plan for: one of a few where recording is expensive."""
         ...
 
     def bucket_rows(self, count: int) -> int:
-        """The number of lines to record a plan for, likewise."""
+        """The number of rows to record a plan for: one of a few where recording is expensive."""
         ...
 
     def bucket_frames(self, count: int) -> int:
-        """The number of encoder frames to record a plan for, likewise."""
+        """The number of encoder frames to record a plan for: one of a few where recording is
+        expensive."""
         ...
 
     def trace(self) -> dict[str, tuple[int, float]]:
-        """Under OSCINE_TRACE, compute passes and their milliseconds in all, as the device measures
-        them: by plan, or by plan/kernel under OSCINE_TRACE=kernels; empty where it does not.
+        """The number of compute passes and their total milliseconds, as the device measures them.
+
+        By plan under OSCINE_TRACE, by plan/kernel under OSCINE_TRACE=kernels; otherwise empty.
         """
         ...
 
@@ -135,10 +137,10 @@ def check_free_memory(backend: Backend, nbytes: int, share: float = 1) -> None:
 def copy_starts(
     backend: Backend, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]
 ) -> None:
-    """Copy item i of source [N, n, ...] over the first n of item j of target [M, m, ...], n <= m,
-    for (i, j) in pairs; where there is one axis, item i to item j.
+    """Copy item i of source [N, n, ...] over the start of item j of target [M, m, ...], n <= m.
 
-    Backend.copy takes items of one size: those are as many of an item as divide n and m.
+    For each (i, j) of pairs; with one axis, item i to item j. Backend.copy takes items of one size,
+    so items are cut into pieces of gcd(n, m).
     """
     if len(source.shape) == 1:
         backend.copy(source, target, pairs)
@@ -153,5 +155,5 @@ def copy_starts(
 
 
 def upload(backend: Backend, tree: Any) -> Any:
-    """The same tree of dataclasses and tuples with every NumPy array uploaded."""
+    """A copy of a tree of dataclasses and tuples with every NumPy array uploaded."""
     return tree_map(backend.upload, tree)

@@ -1,6 +1,6 @@
-"""What an op declares beside its definition: what it writes, and which rows of its result are void.
+"""Facts that an op declares: which operands it writes, and which rows of its result are undefined.
 
-Shadow mode compares by these facts, and the tests hold every op to them.
+Shadow mode compares by these facts, and tests check every op against them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ Definition = TypeVar("Definition", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`writes`: operands that the op changes, each whole ("memory") or one tensor of it
-    ("state.rows"); it changes no other. `masked`: the operand whose rows say which sequences are
-    done, where the result's rows of such sequences are void; "": all rows of the result count.
+    """What an op declares.
+
+    writes: the operands that the op changes, whole ("memory") or one tensor of them ("state.rows");
+    it changes no other. masked: the operand whose rows say which sequences are done; the rows of
+    the result of those sequences are undefined. "": all rows of the result are defined.
     """
 
     writes: tuple[str, ...] = ()
     masked: str = ""
 
     def written(self, given: Mapping[str, Any]) -> list[Any]:
-        """What a call writes, as tensors and trees of them; given: its operands by name."""
+        """The tensors, and trees of them, that a call writes; given: its operands by name."""
         found = []
         for path in self.writes:
             operand, _, field = path.partition(".")

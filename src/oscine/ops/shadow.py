@@ -115,9 +115,9 @@ class Shadow:
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Pair:
         return Pair(self.reference.zeros(shape, dtype), self.gpu.zeros(shape, dtype))
 
-    def view(self, slot: Pair, shape: tuple[int, ...]) -> Pair:
-        ours = self.reference.view(slot.ours, shape)
-        return Pair(ours, self.gpu.view(slot.theirs, shape))
+    def view(self, buffer: Pair, shape: tuple[int, ...]) -> Pair:
+        ours = self.reference.view(buffer.ours, shape)
+        return Pair(ours, self.gpu.view(buffer.theirs, shape))
 
     def memory_limits(self) -> tuple[int, int | None]:
         return self.gpu.memory_limits()
@@ -126,29 +126,29 @@ class Shadow:
         self.reference.copy(source.ours, target.ours, pairs)
         self.gpu.copy(source.theirs, target.theirs, pairs)
 
-    def release(self, *slots: Pair) -> None:
-        self.gpu.release(*(slot.theirs for slot in slots))
+    def release(self, *buffers: Pair) -> None:
+        self.gpu.release(*(buffer.theirs for buffer in buffers))
 
     def write(self, tensor: Pair, array: NDArray[Any], at: int = 0) -> None:
         self.reference.write(tensor.ours, array, at)
         self.gpu.write(tensor.theirs, array, at)
 
-    def read(self, slot: Pair) -> NDArray[Any]:
-        return self.reference.read(slot.ours)
+    def read(self, buffer: Pair) -> NDArray[Any]:
+        return self.reference.read(buffer.ours)
 
     def wait(self) -> None:
         """Both sides have done all work when it is called for."""
 
-    def snapshot(self, *slots: Pair) -> Callable[[], tuple[NDArray[Any], ...]]:
-        return self.reference.snapshot(*(slot.ours for slot in slots))
+    def snapshot(self, *buffers: Pair) -> Callable[[], tuple[NDArray[Any], ...]]:
+        return self.reference.snapshot(*(buffer.ours for buffer in buffers))
 
     def record(
         self,
         trace: Callable[[], None],
-        guard: Pair | None = None,
+        until: Pair | None = None,
         name: str = "",
     ) -> ReferencePlan:
-        return ReferencePlan(trace, None if guard is None else guard.ours)
+        return ReferencePlan(trace, None if until is None else until.ours)
 
     def bucket_length(self, length: int) -> int:
         return length
@@ -169,6 +169,6 @@ class Shadow:
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
-    def store(self, x: Pair, slot: Pair) -> None:
-        self.reference.store(x.ours, slot.ours)
-        self.gpu.write(slot.theirs, slot.ours)
+    def store(self, x: Pair, buffer: Pair) -> None:
+        self.reference.store(x.ours, buffer.ours)
+        self.gpu.write(buffer.theirs, buffer.ours)

@@ -1,4 +1,4 @@
-"""Tensors and the records of weights that ops of every kind take."""
+"""Tensors, and the records of weights and parameters that ops take."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Keys and values of one layer, each [N, room, D] by slot; a slot has room for at least C."""
+    """Keys and values of one layer, [N, P, D] each by slot, for at most P positions a slot."""
 
     keys: Tensor
     values: Tensor
@@ -45,7 +45,8 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Snake:
-    """Per channel [C]: scale = e^alpha, gain = 1 / (e^beta + 1e-9), of the stored logarithms."""
+    """SnakeBeta per channel [C]: scale = e^alpha, gain = 1 / (e^beta + 1e-9), of stored alpha and
+    beta."""
 
     scale: Tensor
     gain: Tensor
@@ -53,8 +54,11 @@ class Snake:
 
 @dataclass(frozen=True, slots=True)
 class ConvParams:
-    """Where a convolution looks: its input is first padded by `left` and `right` rows, of
-    zeros, of its edge repeated, or reflected (the edge not repeated; needs T > left and right)."""
+    """Padding, stride and dilation of a convolution over time.
+
+    The input is first padded by `left` and `right` rows: zeros, the edge repeated, or reflected
+    without the edge (which needs T > left and right).
+    """
 
     left: int
     right: int = 0
@@ -64,15 +68,16 @@ class ConvParams:
 
     @classmethod
     def same(cls, width: int, stride: int = 1) -> ConvParams:
-        """Zeros on both sides, so that T rows give ceil(T / stride); width: odd."""
+        """Zero padding with which T rows give ceil(T / stride); width: the kernel size, odd."""
         return cls(width // 2, width // 2, stride)
 
     def is_same(self, width: int) -> bool:
-        """Whether these are the zeros of `same`, for a convolution of more than one place."""
+        """Whether this is `same` padding of a kernel size above 1."""
         return width % 2 == 1 and width > 1 and self == ConvParams.same(width, self.stride)
 
     def rows(self, count: int, width: int) -> int:
-        """Results of a convolution over `width` places of `count` rows; ValueError for none."""
+        """The number of results for `count` rows and kernel size `width`. Raises ValueError for
+        none."""
         spare = self.left + count + self.right - (width - 1) * self.dilation - 1
         if count < 1 or spare < 0:
             raise ValueError(f"{count} rows are too few for a convolution of {width} and {self}")
@@ -83,19 +88,21 @@ class ConvParams:
 
 @dataclass(frozen=True, slots=True)
 class SeqLengths:
-    """How much of B sequences of equal padded length counts: ceil(frames[b] / per) rows of each.
+    """The lengths of B sequences padded to one length: ceil(frames[b] / per) rows of each.
 
-    Rows beyond are void: finite, and without influence on others.
+    Rows past a length are padding: finite, and without influence on other rows.
     """
 
     frames: Tensor  # [B] uint32
-    per: int = 1  # frames that a row stands for
+    per: int = 1  # frames a row
 
 
 @dataclass(frozen=True, slots=True)
 class RopeTable:
-    """Cosines and sines of position p times frequency i, each [P', W / 2] float32, made on the
-    host: the angle is the float32 product of the two, as upstream has it."""
+    """Cosines and sines of position p times frequency i, [P', W / 2] float32 each.
+
+    The angle is the float32 product of the two, as upstream computes it.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -103,7 +110,7 @@ class RopeTable:
 
 @dataclass(frozen=True, slots=True)
 class QKNorm:
-    """Root-mean-square norms of every query head and every key head: weights [W]."""
+    """Root-mean-square norms of each query head and each key head: weights [W]."""
 
     q: Tensor
     k: Tensor

@@ -121,7 +121,7 @@ def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: 
     )
 
 
-def subsample_case(batch: int, n: int, mels: int, channels: int, halvings: int = 2) -> Case:
+def subsample_case(batch: int, n: int, mels: int, channels: int, layers: int = 2) -> Case:
     """The stem; what is void holds noise."""
 
     def weights(rng: np.random.Generator) -> Values:
@@ -132,14 +132,14 @@ def subsample_case(batch: int, n: int, mels: int, channels: int, halvings: int =
             matrix = noise(rng, channels, channels) / np.float32(channels**0.5)
             return ops.Linear(matrix, noise(rng, channels))
 
-        return {"first": image(), "halvings": tuple((image(), point()) for _ in range(halvings))}
+        return {"first": image(), "layers": tuple((image(), point()) for _ in range(layers))}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         lengths = ops.SeqLengths(x["frames"])
-        return backend.conv_subsampling(x["mel"], lengths, w["first"], w["halvings"])
+        return backend.conv_subsampling(x["mel"], lengths, w["first"], w["layers"])
 
     return Case(
-        f"conv_subsampling {batch} of {n}x{mels} by {2 << halvings}, {channels} channels",
+        f"conv_subsampling {batch} of {n}x{mels} by {2 << layers}, {channels} channels",
         lambda rng: {
             "mel": noise(rng, batch * n, mels, spike=5.0),
             "frames": frames_of(rng, batch, n),
@@ -236,8 +236,8 @@ CASES: tuple[Case, ...] = (
     subsample_case(1, 1, 20, 8),
     subsample_case(1, 203, 80, 8),
     subsample_case(3, 61, 20, 12),
-    subsample_case(2, 33, 7, 4, halvings=1),
-    subsample_case(2, 40, 128, 4, halvings=3),
+    subsample_case(2, 33, 7, 4, layers=1),
+    subsample_case(2, 40, 128, 4, layers=3),
     gated_convolution_case(1, 1, 4, 9),
     gated_convolution_case(3, 70, 40, 9),
     gated_convolution_case(1, 100, 72, 31, biased=False),

@@ -19,9 +19,9 @@ from oscine.ops.cases import (
     state_rows,
     utterances,
 )
-from oscine.ops.reference.sampling import offers_of
+from oscine.ops.reference.sampling import beam_candidates
 
-MARGIN = 2e-5  # between offers of beams: the sides round their sums differently
+MARGIN = 2e-5  # between candidates of beams: the sides round their sums differently
 
 
 def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
@@ -241,14 +241,16 @@ def beams_case(
 
 
 def clear(x: Values, width: int) -> bool:
-    """Whether no two offers in a group are so near that rounding orders them; equal ones may be."""
+    """Whether no two candidates in a group are so near that rounding orders them; equal ones may
+    be."""
     state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
     for first in range(0, len(x["rows"]), width):
         running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
-        offers = [
-            offers_of(b, x["logits"][b], x["masks"], x["rules"], state, width) for b in running
+        candidates = [
+            beam_candidates(b, x["logits"][b], x["masks"], x["rules"], state, width)
+            for b in running
         ]
-        gaps = np.diff(np.sort([offer[0] for beam in offers for offer in beam]))
+        gaps = np.diff(np.sort([candidate[0] for beam in candidates for candidate in beam]))
         if ((gaps > 0) & (gaps < MARGIN)).any():
             return False
     return True

@@ -1,8 +1,8 @@
-"""What each op means, in NumPy alone; also the engine where there is no GPU.
+"""The definition of each op in NumPy, which is also the backend where there is no GPU.
 
-Written as formulas. The one concession to speed: work over [rows, width] goes in blocks of rows
-that stay in cache, because whole score matrices are bound by memory, not by arithmetic; the blocks
-go to all cores.
+The ops are written as formulas, with one concession to speed: work over [rows, width] is cut into
+blocks of rows that stay in cache, since whole score matrices are bound by memory; the blocks run on
+all cores.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ Array = NDArray[Any]
 
 
 class ReferencePlan:
-    """A closure: recording costs nothing here, so replaying is calling."""
+    """A plan of the NumPy backend: replaying it calls the traced function."""
 
-    def __init__(self, trace: Callable[[], None], guard: Array | None) -> None:
-        self.trace, self.guard = trace, guard
+    def __init__(self, trace: Callable[[], None], until: Array | None) -> None:
+        self.trace, self.until = trace, until
 
     def run(self, times: int = 1) -> None:
         with single_threaded_blas():
             for _ in range(times):
-                if self.guard is not None and self.guard["done"].all():
+                if self.until is not None and self.until["done"].all():
                     return
                 self.trace()
 
 
 class Reference(Ops):
-    """The definitions, and memory and time for them: oscine.ops.Backend."""
+    """The NumPy backend: the definitions of ops, and arrays as memory. See oscine.ops.Backend."""
 
     name = "NumPy"
     preferred_batch = 8
-    encode_batch = 1  # one window keeps all cores busy; BLAS may round others' rows another way
-    f16_cross_kv = False  # NumPy would convert all of it to float32 at each step
+    encode_batch = 1  # one window keeps all cores busy, and BLAS may round larger batches otherwise
+    f16_cross_kv = False  # NumPy would convert it to float32 at each step
     is_async = False
-    batch_invariant = False  # nothing depends on that here
+    batch_invariant = False  # no result depends on it here
 
     @cached_property
     def budget(self) -> Budget:
@@ -65,7 +65,7 @@ class Reference(Ops):
         self.budget.hold(copy, copy.nbytes)
 
         def convert(rows: slice) -> None:
-            with np.errstate(invalid="ignore"):  # a weight that is no number shows in the logits
+            with np.errstate(invalid="ignore"):  # a NaN weight shows in the logits
                 copy[rows] = bf16_to_f32(array[rows]) if array.dtype == BFLOAT16 else array[rows]
 
         parallel_for(convert, blocks(len(array), max(1, copy[:1].nbytes)))
@@ -77,15 +77,15 @@ class Reference(Ops):
         self.budget.hold(made, made.nbytes)
         return made
 
-    def view(self, slot: Array, shape: tuple[int, ...]) -> Array:
-        return slot.reshape(-1)[: prod(shape)].reshape(shape)
+    def view(self, buffer: Array, shape: tuple[int, ...]) -> Array:
+        return buffer.reshape(-1)[: prod(shape)].reshape(shape)
 
     def copy(self, source: Array, target: Array, pairs: Sequence[tuple[int, int]]) -> None:
         for i, j in pairs:
             target[j] = source[i]
 
-    def release(self, *slots: Array) -> None:
-        """Memory goes with the last reference."""
+    def release(self, *buffers: Array) -> None:
+        """Arrays are freed with their last reference."""
 
     def memory_limits(self) -> tuple[int, int | None]:
         known = [free for free in (free_memory(), self.budget.free) if free is not None]
@@ -95,23 +95,23 @@ class Reference(Ops):
         start = at * prod(tensor.shape[1:])
         tensor.reshape(-1)[start : start + array.size] = array.reshape(-1)
 
-    def read(self, slot: Array) -> Array:
-        return slot.copy()
+    def read(self, buffer: Array) -> Array:
+        return buffer.copy()
 
     def wait(self) -> None:
-        """Work is done when it is called for."""
+        """Every op has finished when it returns."""
 
-    def snapshot(self, *slots: Array) -> Callable[[], tuple[Array, ...]]:
-        copies = tuple(slot.copy() for slot in slots)
+    def snapshot(self, *buffers: Array) -> Callable[[], tuple[Array, ...]]:
+        copies = tuple(buffer.copy() for buffer in buffers)
         return lambda: copies
 
     def record(
         self,
         trace: Callable[[], None],
-        guard: Array | None = None,
+        until: Array | None = None,
         name: str = "",
     ) -> ReferencePlan:
-        return ReferencePlan(trace, guard)
+        return ReferencePlan(trace, until)
 
     def bucket_length(self, length: int) -> int:
         return length

@@ -1,4 +1,4 @@
-"""Attention: of an encoder, of a decoder over its cache, to an encoder's output, by distance.
+"""Attention of an encoder, causal with a cache, to an encoder's output, by relative position.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762; transformers models/qwen3/modeling_qwen3.py (rotary);
 Dai et al. 2019, arXiv:1901.02860 (relative positions).
@@ -21,9 +21,9 @@ from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
-SCORE_BYTES = 1 << 19  # of a block of scores: stays in a second-level cache
+SCORE_BYTES = 1 << 19  # of a block of scores, which stays in the second-level cache
 KEY_BYTES = 1 << 20  # of keys that a piece of work reads for its rows: less is not worth a thread
-MIN_QUERIES = 32  # of a block of scores, where keys are very many
+MIN_QUERIES = 32  # of a block of scores, where there are many keys
 
 
 def weighted_mean(scores: Array, values: Array, out: Array) -> None:
@@ -37,8 +37,8 @@ def weighted_mean(scores: Array, values: Array, out: Array) -> None:
     out /= scores.sum(-1, keepdims=True)
 
 
-def neighbours(rows: Array) -> Iterator[slice]:
-    """Runs of lines that listen to one window, those that are done left out."""
+def windows_in_use(rows: Array) -> Iterator[slice]:
+    """Slices of consecutive running rows with the same window."""
     start = 0
     for (done, _), run in groupby(zip(rows["done"] > 0, rows["window"], strict=True)):
         stop = start + len(list(run))
@@ -60,8 +60,8 @@ def head_norm(x: Array, weight: Array, eps: float) -> Array:
     return y
 
 
-def turn(x: Array, rotary: RopeTable, positions: Array) -> Array:
-    """Rotate the pairs (i, i + W/2) of x [R, heads, W] by the angles of its rows' positions."""
+def rotate(x: Array, rotary: RopeTable, positions: Array) -> Array:
+    """Rotate the pairs (i, i + W/2) of x [R, heads, W] by the angles at the rows' positions."""
     cos, sin = rotary.cos[positions][:, None], rotary.sin[positions][:, None]
     low, high = np.split(x, 2, axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
@@ -125,26 +125,26 @@ def split_groups(q: Array, group: int) -> Array:
     return by_key.reshape(heads // group, rows * group, width)
 
 
-def sinusoids(places: NDArray[Any], width: int) -> NDArray[np.float32]:
-    """sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/width): [places, width].
+def sinusoids(positions: NDArray[Any], width: int) -> NDArray[np.float32]:
+    """sin(p wᵢ) and cos(p wᵢ) interleaved, wᵢ = 10000^(-2i/width): [P, width] float32.
 
-    Exact, where upstream rounds each angle to float32: 3e-4 apart at an hour's distances.
+    Exact, while upstream rounds each angle to float32: they differ by 3e-4 at distances of an hour.
     """
-    angles = places[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
-    turned = np.stack([np.sin(angles), np.cos(angles)], -1)
-    return turned.reshape(len(places), -1)[:, :width].astype(np.float32)
+    angles = positions[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    pairs = np.stack([np.sin(angles), np.cos(angles)], -1)
+    return pairs.reshape(len(positions), -1)[:, :width].astype(np.float32)
 
 
 class AttentionOps(Protocol):
-    """B sequences with a row of state each, L rows of each in one pass; S encoder positions, C
-    positions of a cache; D width, H heads of W values."""
+    """Attention: B sequences of L rows, a row of state each; S encoder positions, C positions of a
+    cache; D width, H heads of W values."""
 
     @op()
     def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
         """Unmasked self-attention: packed q‖k‖v [N·S, 3D] -> [N·S, D].
 
-        Each of the N windows of a batch attends to itself alone. Raises ValueError where the rows
-        are not N windows.
+        Each of the N = `batch` windows attends to itself. Raises ValueError where N does not
+        divide the rows.
         """
         if batch > 1:
             return np.concatenate([self.attention(w, heads) for w in windows_of(qkv, batch)])
@@ -205,7 +205,7 @@ class AttentionOps(Protocol):
             if norms is not None:
                 q, k = head_norm(q, norms.q, norms.eps), head_norm(k, norms.k, norms.eps)
             if rope is not None:
-                q, k = turn(q, rope, positions), turn(k, rope, positions)
+                q, k = rotate(q, rope, positions), rotate(k, rope, positions)
             q = q * np.float32(width**-0.5)
             cache.keys[slot, positions % capacity] = k.reshape(count, -1)
             cache.values[slot, positions % capacity] = v.reshape(count, -1)
@@ -219,9 +219,9 @@ class AttentionOps(Protocol):
 
     @op(masked="state")
     def cross_attention(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
-        """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
+        """Each sequence attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
 
-        kv may be a float16 slot here and in cross_attention_weights.
+        kv may be a float16 buffer here and in cross_attention_weights.
         """
         lines, width = len(state.rows), q.shape[1]
         scaled = (q * np.float32((width // heads) ** -0.5)).reshape(lines, -1, width)
@@ -234,14 +234,14 @@ class AttentionOps(Protocol):
             out = y[same].reshape(-1, width)
             weighted_mean(scores, split_heads(values, heads), split_heads(out, heads))
 
-        parallel_for(attend, neighbours(state.rows))
+        parallel_for(attend, windows_in_use(state.rows))
         return y.reshape(-1, width)
 
     @op()
     def cross_attention_weights(
         self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int, chosen: tuple[int, ...]
     ) -> Tensor:
-        """The weights that cross_attention gives in some heads: [A, B·L, S].
+        """The attention weights of A chosen heads of cross_attention: [A, B·L, S].
 
         softmax over the first state.frames positions; 0 beyond them.
         """
@@ -259,7 +259,7 @@ class AttentionOps(Protocol):
     @op()
     def relative_positions(self, count: int, width: int) -> Tensor:
         """[2 count - 1, D]: row r encodes the distance p = count - 1 - r of a query to a key
-        before it, by sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/D).
+        before it, by sin(p wᵢ) and cos(p wᵢ) interleaved, wᵢ = 10000^(-2i/D).
         """
         return sinusoids(np.arange(count - 1, -count, -1), width)
 
@@ -274,12 +274,13 @@ class AttentionOps(Protocol):
         heads: int,
         band: tuple[int, int] | None = None,
     ) -> Tensor:
-        """Self-attention by content and distance: packed q‖k‖v [B·T, 3D] -> [B·T, D].
+        """Self-attention with relative positions: packed q‖k‖v [B·T, 3D] -> [B·T, D].
 
         Row i gives key j the score ((qᵢ + u)·kⱼ + (qᵢ + v)·r[i - j]) / √W per head, u and v [D];
-        positions [2M - 1, D] holds r with distance 0 at row M - 1, M above every distance met.
-        band (l, r): only keys i - l to i + r, at a cost that grows with l + r instead of T. Void
-        rows are zero. Source: Dai et al. 2019, arXiv:1901.02860; NeMo multi_head_attention.py.
+        positions [2M - 1, D] holds r, with distance 0 at row M - 1; M exceeds every distance.
+        band (l, r): only keys i - l to i + r, at a cost that grows with l + r instead of T. Rows
+        past the lengths are zero. Source: Dai et al. 2019, arXiv:1901.02860; NeMo
+        multi_head_attention.py.
         """
         batch, width = len(lengths.frames), qkv.shape[1] // 3
         rows, centre = len(qkv) // batch, len(positions) // 2

@@ -1,4 +1,4 @@
-"""How work over many rows is cut into blocks that stay in a cache."""
+"""Blocks of rows that stay in a cache, and the windows and lengths of a batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from oscine.ops.types import SeqLengths
 
 Array = NDArray[Any]
 
-BLOCK_BYTES = 1 << 19  # a second-level cache; measured: half and twice as much are no faster
+BLOCK_BYTES = 1 << 19  # a second-level cache; half and twice as much are not faster, as measured
 
 
 def cut(length: int, step: int) -> Iterator[slice]:
-    """0 to length in slices of step."""
+    """Slices of `step` from 0 to length."""
     return (slice(start, min(start + step, length)) for start in range(0, length, step))
 
 
@@ -26,26 +26,26 @@ def blocks(rows: int, row_bytes: int) -> Iterator[slice]:
 
 
 def windows_of(x: Array, batch: int) -> list[Array]:
-    """The windows of a batch. Raises ValueError where they are not of the same length."""
+    """The windows of a batch. Raises ValueError where their number does not divide the rows."""
     if len(x) % batch:
         raise ValueError(f"{len(x)} rows are not {batch} windows")
     return np.split(x, batch)
 
 
 def valid(lengths: SeqLengths) -> list[int]:
-    """Rows of each sequence that count."""
+    """The number of rows of each sequence."""
     return [-(-int(frames) // lengths.per) for frames in lengths.frames]
 
 
 def spans(batch: int, rows: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """(sequence, first row, end) of blocks of at most `step` rows."""
+    """(sequence, first row, end) of each block of at most `step` rows."""
     for b in range(batch):
         for start in range(0, rows, step):
             yield b, start, min(start + step, rows)
 
 
 def window(x: Array, start: int, stop: int, count: int) -> Array:
-    """A copy of rows start to stop; those outside 0 to count are zero."""
+    """A copy of rows start to stop, zero outside 0 to count."""
     y = np.zeros((stop - start, *x.shape[1:]), x.dtype)
     first, last = max(start, 0), min(stop, count)
     if first < last:

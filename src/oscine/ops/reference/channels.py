@@ -1,4 +1,4 @@
-"""What changes, joins, takes or sums up the channels of [T, C] without a weight matrix.
+"""Activations, concatenation, slices and pooling of [T, C]: ops without a weight matrix.
 
 Source: transformers models/mimi; Desplanques et al. 2020, arXiv:2005.07143 (ECAPA-TDNN).
 """
@@ -21,10 +21,10 @@ Array = NDArray[Any]
 
 
 def concat_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
-    """The shape of parts side by side.
+    """The shape of the concatenation of parts along their columns.
 
-    Raises ValueError for no parts, parts that are not matrices, and rows that neither agree nor are
-    a single one.
+    Raises ValueError without parts, for parts that are not matrices, and for numbers of rows that
+    are neither equal nor 1.
     """
     if not shapes or any(len(shape) != 2 for shape in shapes):
         raise ValueError(f"concat takes one or more matrices, not {list(shapes)}")
@@ -35,7 +35,7 @@ def concat_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
 
 
 def check_columns(x: Tensor, first: int, count: int, add: Tensor | None) -> None:
-    """Raises ValueError for columns that x does not have, and for another shape of add."""
+    """Raise ValueError for columns that x does not have, and for another shape of add."""
     if len(x.shape) != 2 or first < 0 or count < 1 or first + count > x.shape[1]:
         raise ValueError(f"{list(x.shape)} has no columns {first} to {first + count}")
     if add is not None and add.shape != (x.shape[0], count):
@@ -43,7 +43,7 @@ def check_columns(x: Tensor, first: int, count: int, add: Tensor | None) -> None
 
 
 def weighted(values: Array, weights: Array | None) -> Array:
-    """Mean over time, channel by channel, in float64: rows are many."""
+    """Mean over time per channel, in float64, since there are many rows."""
     mean: Array
     if weights is None:
         mean = values.mean(0, dtype=np.float64)
@@ -53,7 +53,7 @@ def weighted(values: Array, weights: Array | None) -> Array:
 
 
 class ChannelOps(Protocol):
-    """T rows, C channels."""
+    """Ops over channels: T rows, C channels."""
 
     @op()
     def activate(self, x: Tensor, activation: Activation) -> Tensor:
@@ -94,7 +94,7 @@ class ChannelOps(Protocol):
     def stats_pool(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
         """Mean and standard deviation over time: x [T, C] -> [1, 2C].
 
-        Weighted by softmax over time of scores [T, C], channel by channel, where given; the
+        With scores [T, C] both are weighted by softmax of the scores over time, per channel. The
         deviation is √max(Σ w (x - mean)², 1e-12).
         """
         weights = None
@@ -108,10 +108,10 @@ class ChannelOps(Protocol):
 
     @op()
     def concat(self, parts: Sequence[Tensor]) -> Tensor:
-        """Parts side by side: [T, c] each -> [T, Σ c]. A part of one row stands in every row.
+        """Concatenate parts [T, c] along their columns -> [T, Σ c]; a part [1, c] is repeated.
 
-        Raises ValueError for no parts and for other lengths; a GPU takes widths that are multiples
-        of four.
+        Raises ValueError without parts and for other numbers of rows; on a GPU, DeviceError for
+        widths that are not multiples of 4.
         """
         rows, _ = concat_shape([part.shape for part in parts])
         return np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in parts], axis=1)
@@ -120,8 +120,8 @@ class ChannelOps(Protocol):
     def slice_columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
         """x[:, first : first + count] + add: x [T, C], add [T, count] -> [T, count].
 
-        Raises ValueError for columns that x does not have, and for another shape of add; a GPU
-        takes multiples of four.
+        Raises ValueError for columns that x does not have, and for another shape of add; on a
+        GPU, DeviceError for numbers that are not multiples of 4.
         """
         check_columns(x, first, count, add)
         y: Array = x[:, first : first + count].copy()

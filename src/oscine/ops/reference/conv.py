@@ -1,12 +1,11 @@
 """Convolutions over time, time first: [T, C].
 
-Several sequences are [B·T, C], T rows of each. A transposed convolution of stride s is a
-convolution whose outputs are s·O wide, seen as [T·s, O]: weights are arranged so when they are
-read. What a causal stage needs of the past is in a memory [S, left, C] that the op reads and
-advances, so that frames may come one by one and the result is that of the whole. `state`, rows [B]
-of TALKER_STATE, says for each sequence which of the S slots is its own (`slot`), whether it begins
-(`position` 0: the rows before it are zeros, whatever its slot holds), and whether its rows are void
-(`done`: its slot stays as it is).
+B sequences of T rows are [B·T, C]. A transposed convolution of stride s is a convolution with s·O
+outputs, reshaped to [T·s, O]: the loader arranges the weights for it. The past that a causal layer
+needs is in a memory [S, left, C], which the op reads and updates, so frames may come one by one
+with the result of the whole sequence. `state`, rows [B] of TALKER_STATE, has for each sequence its
+slot of the memory (`slot`), whether it begins (`position` 0: the rows before it are zeros, whatever
+its slot holds), and whether it is done (`done`: its result is undefined, its slot unchanged).
 Source: transformers models/mimi; Gulati et al. 2020, arXiv:2005.08100; Rekesh et al. 2023,
 arXiv:2305.05084.
 """
@@ -29,31 +28,31 @@ from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
-COLUMN_BYTES = 1 << 25  # of the rows of a convolution that are multiplied at once
+COLUMN_BYTES = 1 << 25  # of the unfolded rows that are multiplied at once
 GATHERED_ROWS = 384  # of these that a thread gathers at a time
-IMAGE_BYTES = 1 << 21  # of the widest image of a block of subsampling: little of it is halo
-TIME_BYTES = 1 << 18  # of a block of frames of the gated convolution
+IMAGE_BYTES = 1 << 21  # of the widest image of a block of conv_subsampling: its halo is small
+TIME_BYTES = 1 << 18  # of a block of frames of conformer_conv
 
 
 def sequences_of(
     x: Tensor, state: Tensor | None, memory: Tensor | None = None, batch: int = 1
 ) -> tuple[int, int]:
-    """Sequences of x, and rows of each: as many sequences as rows of state, else `batch`.
+    """The number of sequences of x (rows of state, else `batch`), and of rows of each.
 
-    Raises ValueError for rows that the sequences cannot share, and for a memory without a state.
+    Raises ValueError where the rows do not divide, and for a memory without a state.
     """
     if state is None and memory is not None:
-        raise ValueError("a memory needs a state, which says whose it is")
+        raise ValueError("a memory needs a state, which names its slots")
     count = batch if state is None else state.shape[0]
     if x.shape[0] % count:
-        raise ValueError(f"{x.shape[0]} rows are no equal number of each of {count} sequences")
+        raise ValueError(f"{x.shape[0]} rows do not divide into {count} sequences")
     return count, x.shape[0] // count
 
 
 def added_to_each(add: Tensor | None, counts: tuple[int, int], outputs: int, same: bool) -> bool:
-    """Whether the same `add` goes to each of counts[0] sequences of counts[1] results.
+    """Whether one `add` is added to each of counts[0] sequences of counts[1] results.
 
-    Raises ValueError for another shape, and where padding is not the `same`.
+    Raises ValueError for another shape, and for padding that is not `same`.
     """
     if add is None or add.shape == (counts[0] * counts[1], outputs):
         return False
@@ -62,31 +61,32 @@ def added_to_each(add: Tensor | None, counts: tuple[int, int], outputs: int, sam
     return True
 
 
-def pad(x: Array, taps: ConvParams, memory: Array | None, state: Array | None) -> Array:
-    """What a convolution sees: x [B, T, I] with rows on both sides; the memory moves on."""
+def pad(x: Array, params: ConvParams, memory: Array | None, state: Array | None) -> Array:
+    """x [B, T, I] padded in time, on the left from the memory where there is one, which is
+    updated."""
     if memory is not None and state is not None:
         begun, running = state["position"] > 0, state["done"] == 0
         before = np.where(begun[:, None, None], memory[state["slot"]], np.float32(0))
         y = np.concatenate([before, x], axis=1)
         memory[state["slot"][running]] = y[running, x.shape[1] :]
-        return np.pad(y, ((0, 0), (0, taps.right), (0, 0))) if taps.right else y
-    if taps.left == taps.right == 0:
+        return np.pad(y, ((0, 0), (0, params.right), (0, 0))) if params.right else y
+    if params.left == params.right == 0:
         return x
-    sides = ((0, 0), (taps.left, taps.right), (0, 0))
-    return np.pad(x, sides) if taps.padding == "zero" else np.pad(x, sides, mode=taps.padding)
+    sides = ((0, 0), (params.left, params.right), (0, 0))
+    return np.pad(x, sides) if params.padding == "zero" else np.pad(x, sides, mode=params.padding)
 
 
-def windows(seen: Array, rows: int, width: int, taps: ConvParams) -> Array:
-    """What each result is made of, seen [B, N, I] -> [B, rows, width, I], a view."""
+def windows(seen: Array, rows: int, width: int, params: ConvParams) -> Array:
+    """The inputs of each result: seen [B, N, I] -> [B, rows, width, I], a view."""
     sequence, row, value = seen.strides
     return np.lib.stride_tricks.as_strided(
         seen, (len(seen), rows, width, seen.shape[2]),
-        (sequence, taps.stride * row, taps.dilation * row, value), writeable=False,
+        (sequence, params.stride * row, params.dilation * row, value), writeable=False,
     )  # fmt: skip
 
 
 def gather(looks: Array, first: int, columns: Array) -> None:
-    """Copy windows [B, rows, width, I], from number `first` on, to columns [n, width, I]."""
+    """Copy n windows of [B, rows, width, I], from window `first` on, to columns [n, width, I]."""
     done, rows = 0, looks.shape[1]
     while done < len(columns):
         sequence, row = divmod(first + done, rows)
@@ -95,8 +95,8 @@ def gather(looks: Array, first: int, columns: Array) -> None:
         done += count
 
 
-def halve(image: Array, weight: Array, bias: Array | None) -> Array:
-    """Depthwise 3x3 with stride 2: image [2R + 1, 2 + F, C], its edges in place -> [R, F', C]."""
+def depthwise_stride_2(image: Array, weight: Array, bias: Array | None) -> Array:
+    """Depthwise 3x3 with stride 2: image [2R + 1, 2 + F, C], already padded -> [R, F', C]."""
     rows, width = (image.shape[0] - 1) // 2, (image.shape[1] - 1) // 2
     y = np.zeros((rows, width, image.shape[2]), np.float32)
     if bias is not None:
@@ -107,8 +107,8 @@ def halve(image: Array, weight: Array, bias: Array | None) -> Array:
     return y
 
 
-def edged(x: Array, outside: Array) -> Array:
-    """ReLU, a zero column on either side, and zero rows where `outside` says so."""
+def padded_relu(x: Array, outside: Array) -> Array:
+    """ReLU, then zero padding of a column on both sides and of the rows in `outside`."""
     y = np.zeros((x.shape[0], x.shape[1] + 2, x.shape[2]), np.float32)
     np.maximum(x, 0, out=y[:, 1:-1])
     y[outside] = 0
@@ -116,14 +116,14 @@ def edged(x: Array, outside: Array) -> Array:
 
 
 class ConvOps(LinearOps, Protocol):
-    """Shapes: above; K places of time, I inputs, O outputs."""
+    """Convolutions over time: K kernel size, I input and O output channels."""
 
     @op(writes=("memory",))
     def conv1d(
         self,
         x: Tensor,
         conv: Linear,
-        taps: ConvParams,
+        params: ConvParams,
         *,
         batch: int = 1,
         memory: Tensor | None = None,
@@ -131,31 +131,30 @@ class ConvOps(LinearOps, Protocol):
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
-        """activation(conv(x) + b) + add: x [B·T, I], weight [O, K, I] (K places of time; [O, I]:
-        one) -> [B·T', O].
+        """activation(conv(x) + b) + add: x [B·T, I], weight [O, K, I], or [O, I] for K = 1 ->
+        [B·T', O].
 
-        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. Each of the B sequences has
-        its own padding; B is the number of rows of state, else `batch`. add [B·T', O], or [T', O],
-        which is added to each where padding is "same", of zeros. With memory [S, left, I] the rows
-        on the left of sequence b are memory[slot[b]], which then holds the last `left` rows of
-        memory‖x, also where T < left.
-        Raises ValueError for a memory without a state, for rows that the sequences cannot share,
-        and for another shape of add.
+        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. Each of the B sequences is
+        padded by itself; B is the number of rows of state, else `batch`. add [B·T', O], or, with
+        zero padding that is `same`, [T', O] for each sequence. With memory [S, left, I] sequence b
+        is padded on the left by memory[slot[b]], which then holds the last `left` rows of memory‖x,
+        also where T < left. Raises ValueError for a memory without a state, for rows that do not
+        divide into sequences, and for another shape of add.
         """
-        outputs, *places, inputs = conv.weight.shape
-        width, (sequences, count) = prod(places), sequences_of(x, state, memory, batch)
-        rows = taps.rows(count, width)
-        if added_to_each(add, (sequences, rows), outputs, taps.is_same(width)):
+        outputs, *kernel, inputs = conv.weight.shape
+        width, (sequences, count) = prod(kernel), sequences_of(x, state, memory, batch)
+        rows = params.rows(count, width)
+        if added_to_each(add, (sequences, rows), outputs, params.is_same(width)):
             assert add is not None
             add = np.tile(add, (sequences, 1))
         matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
-        seen = pad(x.reshape(sequences, count, inputs), taps, memory, state)
-        if width == taps.stride == 1:
+        seen = pad(x.reshape(sequences, count, inputs), params, memory, state)
+        if width == params.stride == 1:
             flat = seen[:, :rows].reshape(-1, inputs)
             return self.linear(flat, matrix, activation=activation, add=add)
         y, looks = (
             np.empty((sequences * rows, outputs), np.float32),
-            windows(seen, rows, width, taps),
+            windows(seen, rows, width, params),
         )
         step = max(GATHERED_ROWS, COLUMN_BYTES // (4 * width * inputs))
         for part in cut(len(y), step):
@@ -175,8 +174,8 @@ class ConvOps(LinearOps, Protocol):
 
     @op(writes=("memory",))
     def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
-        """Causal, each channel by itself: x [B·T, C], weight [K, C], memory [S, K - 1, C] and state
-        as in conv1d -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k], each by itself."""
+        """Causal depthwise convolution: x [B·T, C], weight [K, C], memory [S, K - 1, C], state as
+        in conv1d -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k] per channel and sequence."""
         width, (sequences, count) = len(conv.weight), sequences_of(x, state, memory)
         seen = pad(x.reshape(sequences, count, -1), ConvParams(width - 1), memory, state)
         y = np.empty((sequences, count, x.shape[1]), np.float32)
@@ -196,18 +195,19 @@ class ConvOps(LinearOps, Protocol):
         mel: Tensor,
         lengths: SeqLengths,
         first: Linear,
-        halvings: Sequence[tuple[Linear, Linear]],
+        layers: Sequence[tuple[Linear, Linear]],
     ) -> Tensor:
-        """mel [B·n, F] -> [B·T, F'·C], frequency first; n and F are halved, rounded up, each time.
+        """mel [B·n, F] -> [B·T, F'·C], frequency first; each layer halves n and F, rounded up.
 
         `first`: 3x3 convolution, stride 2, one channel to C: weight [3, 3, C] (time, frequency,
-        channel). Each halving: depthwise 3x3, stride 2, weight [3, 3, C], then pointwise [C, C].
-        ReLU after the first and each pointwise one; frames past the length and edges are zero.
+        channel). Each of `layers`: depthwise 3x3, stride 2, weight [3, 3, C], then pointwise
+        [C, C]. ReLU after `first` and after each pointwise one; padding and frames past the length
+        are zero.
         Source: NeMo ConvSubsampling, "dw_striding".
         """
         batch, channels = len(lengths.frames), first.weight.shape[-1]
         image = np.pad(mel.reshape(batch, -1, mel.shape[1]), ((0, 0), (0, 0), (1, 1)))
-        stages = 1 + len(halvings)
+        stages = 1 + len(layers)
         rows, width = image.shape[1], mel.shape[1]
         for _ in range(stages):
             rows, width = -(-rows // 2), -(-width // 2)
@@ -225,16 +225,18 @@ class ConvOps(LinearOps, Protocol):
             hidden = taps.reshape(*taps.shape[:2], 9) @ kernel
             if first.bias is not None:
                 hidden += first.bias
-            for stage, (depthwise, pointwise) in enumerate(halvings, 1):
+            for stage, (depthwise, pointwise) in enumerate(layers, 1):
                 at = np.arange(*ranges[stages - stage])
                 outside = (at < 0) | (at >= -(-counts[b] >> stage))
-                x = halve(edged(hidden, outside), depthwise.weight, depthwise.bias)
+                x = depthwise_stride_2(
+                    padded_relu(hidden, outside), depthwise.weight, depthwise.bias
+                )
                 hidden = x @ pointwise.weight.T
                 if pointwise.bias is not None:
                     hidden += pointwise.bias
             np.maximum(hidden, 0, out=y[b, start:stop])
 
-        widest = 4 * channels * (mel.shape[1] // 2 + 1) << len(halvings)  # bytes for a row of y
+        widest = 4 * channels * (mel.shape[1] // 2 + 1) << len(layers)  # bytes for a row of y
         parallel_for(block, spans(batch, rows, max(1, IMAGE_BYTES // widest)))
         return y.reshape(batch * rows, width * channels)
 
@@ -242,7 +244,7 @@ class ConvOps(LinearOps, Protocol):
     def conformer_conv(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
         """silu(depthwise(glu(x))) in time, "same" padding: value‖gate [B·T, 2D] -> [B·T, D].
 
-        glu = value · sigmoid(gate); conv.weight [K, D], K odd. Void rows are zero.
+        glu = value · sigmoid(gate); conv.weight [K, D], K odd. Rows past the lengths are zero.
         """
         batch, (taps, width) = len(lengths.frames), conv.weight.shape
         packed = x.reshape(batch, -1, 2 * width)

@@ -1,4 +1,4 @@
-"""Rows of tables by token or code, codes by rows, and rows of what was computed.
+"""Embeddings, vector quantisation, and rows picked out of a result.
 
 Source: transformers models/mimi (vector quantisation); Qwen3-TTS,
 qwen_tts/core/models/modeling_qwen3_tts.py.
@@ -19,11 +19,11 @@ from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
-DISTANCES = 1 << 16  # differences of a block of a codebook search, times its width
+DISTANCES = 1 << 16  # values of the differences in a block of a codebook search
 
 
 class EmbeddingOps(Protocol):
-    """B sequences with a row of state each, L rows of each in one pass, S slots; D width."""
+    """Embeddings and codebooks: B sequences of L rows, a row of state each, S slots, width D."""
 
     @op(masked="state")
     def embed(
@@ -33,10 +33,10 @@ class EmbeddingOps(Protocol):
         state: TextDecoderState,
         prompt: Tensor | None = None,
     ) -> Tensor:
-        """table[token] + positions[p] -> [B·L, D]; tokens from prompt [B, L], else state.token."""
+        """table[token] + positions[p] -> [B·L, D]; tokens of prompt [B, L], or else state.token."""
         tokens = state.rows["token"][:, None] if prompt is None else prompt
         places = state.rows["position"][:, None] + np.arange(tokens.shape[1])
-        places = np.minimum(places, len(positions) - 1)  # rows past the length are void
+        places = np.minimum(places, len(positions) - 1)  # rows past the length are undefined
         y: Array = table[tokens] + positions[places]
         return y.reshape(-1, table.shape[1])
 
@@ -50,10 +50,11 @@ class EmbeddingOps(Protocol):
         first: bool = False,
         before: Tensor | None = None,
     ) -> Tensor:
-        """Add table[token] to total [S, D] (first: put it there); return a row for the token.
+        """Add table[token] to total [S, D] (first: overwrite it); return the token's row.
 
-        That is projected[token] [B, D'] where given, else table[token] [B, D]. before [B, D']: a
-        row that precedes each: [2B, D']. Tables may be float32, float16 or bfloat16.
+        The row is projected[token] [B, D'] where given, else table[token] [B, D]. With before
+        [B, D'] each row is preceded by one of it: [2B, D']. Tables may be float32, float16 or
+        bfloat16.
         """
         running = state.rows["done"] == 0
         codes = np.where(running, state.rows["token"], 0)
@@ -68,8 +69,8 @@ class EmbeddingOps(Protocol):
     ) -> Tensor:
         """The talker's input for the next frame: total + table[token] + text row: [B, D].
 
-        total [S, D] holds the sum of all but the last code's rows; text [S, N, D] has a row for
-        each frame, of which row min(count - 1, texts - 1) is taken.
+        total [S, D] holds the sum of the rows of all codes but the last; text [S, N, D] has a row
+        for each frame, and row min(count - 1, texts - 1) is taken.
         """
         rows, slots = state.rows, state.rows["slot"]
         codes = np.where(rows["done"] == 0, rows["token"], 0)
@@ -87,8 +88,10 @@ class EmbeddingOps(Protocol):
 
     @op(writes=("codes",))
     def nearest_code(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
-        """codes[t, group] = the row of table [N, D] nearest to x[t] [T, D], the first among equals;
-        returns x less that row. codes is a slot [T, G] uint32. Distances are Σ (x - row)², in f32.
+        """codes[t, group] = the index of the row of table [N, D] nearest to x[t], x [T, D].
+
+        Returns the residual x - row [T, D]. codes is a buffer [T, G] uint32. The distance is
+        Σ (x - row)² in float32; the lowest index among equals.
         """
         y = np.empty_like(x)
 
@@ -106,9 +109,9 @@ class EmbeddingOps(Protocol):
 
     @op(masked="state")
     def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
-        """The last row that counts of each sequence, row length[b] - 1: x [B·L, D] -> [B, D].
+        """Row length[b] - 1 of each sequence: x [B·L, D] -> [B, D].
 
-        sot: after all of these the row state.sot[b] of each, of a TextDecoderState: [2B, D].
+        sot: followed by row state.sot[b] of each sequence of a TextDecoderState: [2B, D].
         """
         lines = x.reshape(len(state.rows), -1, x.shape[1])
         index = np.arange(len(lines))

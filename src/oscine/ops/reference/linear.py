@@ -1,4 +1,4 @@
-"""Products with a weight, and the norms before them."""
+"""Linear layers and norms."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
-TILE_ROWS = 384  # of a product: with fewer, BLAS spends its time on repacking the weights
+TILE_ROWS = 384  # of a product: with fewer, BLAS spends its time packing the weights
 TILE_BYTES = 1 << 22  # of weights, for products too narrow to be cut by rows: 0.4 ms of reading
-# Of 2 to 32 rows. OpenBLAS multiplies matrices of so few results and products as they lie in
-# memory (sgemm_small_matrix_permit); larger ones it copies first, all the weights for a few rows:
+# For 2 to 32 rows. OpenBLAS multiplies matrices with this few results and products without packing
+# (sgemm_small_matrix_permit); larger ones it packs first, all the weights for a few rows:
 # with AVX-512, 512 x 512 weights and 8 rows take 0.16 ms whole, 0.05 ms in strips.
 STRIP_ROWS, STRIP_RESULTS, STRIP_PRODUCTS = 32, 1 << 10, 10**6
 
@@ -33,7 +33,7 @@ def tiles(rows: int, weight: Array) -> Iterator[tuple[slice, slice]]:
 
 
 def strips(rows: int, outputs: slice, inputs: int) -> Iterator[slice]:
-    """A tile's outputs in pieces that BLAS is quick with."""
+    """A tile's outputs in pieces that BLAS multiplies without packing."""
     length = outputs.stop - outputs.start
     step = length
     if 2 <= rows <= STRIP_ROWS:
@@ -42,7 +42,7 @@ def strips(rows: int, outputs: slice, inputs: int) -> Iterator[slice]:
 
 
 def normed(ops: LinearOps, x: Array, norm: LayerNorm | RmsNorm | None) -> Array:
-    """x as a layer sees it whose norm is fused."""
+    """norm(x), or x where there is no norm."""
     if norm is None:
         return x
     y: Array = ops.rms_norm(x, norm) if isinstance(norm, RmsNorm) else ops.layer_norm(x, norm)
@@ -50,7 +50,7 @@ def normed(ops: LinearOps, x: Array, norm: LayerNorm | RmsNorm | None) -> Array:
 
 
 class LinearOps(Protocol):
-    """R rows; `norm=` inputs are fused: their meaning is the norm, then the rest."""
+    """Linear layers and norms over R rows; `norm=` is the norm before the product."""
 
     @op()
     def layer_norm(self, x: Tensor, norm: LayerNorm) -> Tensor:

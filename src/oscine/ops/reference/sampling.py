@@ -1,4 +1,4 @@
-"""What decides on the next token: filters, sampling, beams. Only here does a state advance.
+"""Logits processors, sampling and beam search; these ops alone advance a state of text or speech.
 
 Source: openai whisper/decoding.py; transformers generation/logits_process.py.
 """
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 
 def counter_hash(seed: int, count: int, ids: Array) -> Array:
-    """Uniform uint32 from (seed, count, id): PCG's output permutation, three times over."""
+    """Uniform uint32 from (seed, count, id): PCG's output permutation, applied three times."""
 
     def pcg(x: Array) -> Array:
         x = x * np.uint32(747796405) + np.uint32(2891336453)
@@ -53,7 +53,8 @@ def gumbel(seed: int, count: int, ids: Array) -> Array:
 
 
 def allowed(masks: Array, rule: Array, line: Array) -> Array:
-    """Which ids may follow [V]: suppression, then params a to d of specs (openai's order)."""
+    """Ids that may follow [V]: suppression, then timestamp rules a to d of specs (openai's
+    order)."""
     first, mask = line["count"] == 0, masks[rule["mask"]]
     allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
     begin, end = int(rule["timestamp_begin"]), int(rule["end"])
@@ -72,7 +73,7 @@ def allowed(masks: Array, rule: Array, line: Array) -> Array:
 
 
 def log_softmax(scores: Array, rule: Array) -> tuple[int, float]:
-    """Rule e: the first id that may be picked, and the logarithm of Σ e^scores from it on."""
+    """Timestamp rule e: the first id that may be chosen, and log Σ e^scores from it on."""
     begin, top = int(rule["timestamp_begin"]), scores.max()
     weights = np.exp(scores - top)
     text = scores[:begin].max(initial=-np.inf)
@@ -82,8 +83,8 @@ def log_softmax(scores: Array, rule: Array) -> tuple[int, float]:
 
 
 def choose(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
-    """The token, and its log-probability among what the filters leave."""
-    if scores.max() == -np.inf:  # nothing may follow
+    """The token, and its log-probability among the ids that the filters leave."""
+    if scores.max() == -np.inf:  # every id is suppressed
         return int(rule["end"]), 0.0
     low, total = log_softmax(scores, rule)
     finished = scores[low:]
@@ -95,14 +96,14 @@ def choose(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
     return token, float(scores[token]) - total
 
 
-def offers_of(
+def beam_candidates(
     b: int, row: Array, masks: Array, params: Array, state: TextDecoderState, beams: int
 ) -> list[tuple[float, int, int]]:
-    """The likeliest ways on for a beam: total log-probability, the beam, the token."""
+    """The most likely continuations of a beam: total log-probability, the beam, the token."""
     line = state.rows[b]
     rule = params[line["slot"]]
     scores = np.where(allowed(masks, rule, line), row, -np.inf)
-    if scores.max() == -np.inf:  # nothing may follow
+    if scores.max() == -np.inf:  # every id is suppressed
         return [(float(line["sum_logprob"]), b, int(rule["end"]))]
     low, total = log_softmax(scores, rule)
     best = low + np.argsort(-scores[low:], kind="stable")[: beams + 1]
@@ -111,19 +112,20 @@ def offers_of(
 
 
 def next_beams(
-    offers: list[tuple[float, int, int]],
+    candidates: list[tuple[float, int, int]],
     params: Array,
     state: TextDecoderState,
     lines: slice,
     finished: FinishedBeams,
 ) -> None:
-    """Walk down the offers: those that end to the finished, the others as the group's beams."""
+    """Go through the candidates in order: those that end are finished beams, others the new
+    beams."""
     assert state.cache_indirection is not None
     rows, tokens = state.rows.copy(), state.tokens.copy()
     indirection = state.cache_indirection.copy()
     slots, free = rows["slot"], lines.start
     rule, group = params[slots[free]], slots[free]
-    for score, parent, token in offers:
+    for score, parent, token in candidates:
         if token != rule["end"]:
             slot = slots[free]
             state.rows[free] = rows[parent]
@@ -139,14 +141,14 @@ def next_beams(
             place = int(np.argmin(finished.rows[group]["filled"]))
             finished.rows[group, place] = (1, rows[parent]["count"], score, 0)
             finished.tokens[group, place] = tokens[slots[parent]]
-    state.rows["done"][free : lines.stop] = STOP_END  # nothing is left for these
+    state.rows["done"][free : lines.stop] = STOP_END  # no candidate is left for these
     state.rows["sum_logprob"][free : lines.stop] = NEG_INF
     if finished.rows[group]["filled"].all():
         state.rows["done"][lines] = STOP_END
 
 
 def advance(token: int, rule: Array, line: Array, tokens: Array) -> None:
-    """Write the token down and move on."""
+    """Append the token to a text and advance its row."""
     line["position"] += line["length"]
     line["length"] = 1
     if token == rule["end"]:
@@ -167,8 +169,8 @@ def advance(token: int, rule: Array, line: Array, tokens: Array) -> None:
         line["done"] = STOP_LENGTH
 
 
-def advance_utterance(code: int, state: TalkerState, b: int) -> None:
-    """Write the code down and move on."""
+def advance_talker(code: int, state: TalkerState, b: int) -> None:
+    """Append the code to a sequence of the talker and advance its row."""
     line, (_, room, groups) = state.rows[b], state.codes.shape
     state.codes[line["slot"], line["count"], line["group"]] = code
     line["token"] = code
@@ -185,11 +187,11 @@ def advance_utterance(code: int, state: TalkerState, b: int) -> None:
 
 
 def filtered(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
-    """The scores [V] whose softmax `sample` draws from, -inf for what is out.
+    """The scores [V] whose softmax sample_code draws from, -inf for excluded ids.
 
     logits [V]; rule: one of SAMPLING_PARAMS; count: frames so far; seen [V] as in TalkerState at
-    group 0, None at other groups. Greedy params (temperature 0) end after the suppression, and all
-    do where a score is above all of float32's: infinity is among them then.
+    group 0, None at other groups. With temperature 0 the filters end after the suppression, and so
+    they do where a score overflows float32: the result then contains infinity.
     """
     scores = logits.astype(np.float32)
     if seen is not None:
@@ -225,7 +227,7 @@ class SamplingOps(Protocol):
     def no_speech(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> None:
         """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter.
 
-        params [N] here and in all that decides: a line has those of its slot.
+        params [N] of DECODE_PARAMS by slot, as in every op that chooses.
         """
         for line, row in zip(state.rows, logits[len(state.rows) :], strict=True):
             if not line["done"]:
@@ -237,13 +239,12 @@ class SamplingOps(Protocol):
 
     @op(masked="state")
     def apply_penalties(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> Tensor:
-        """Logits [B, V] less likely to repeat text: by repetition_penalty and no_repeat_ngram.
+        """Apply repetition_penalty and no_repeat_ngram to logits [B, V] -> [B, V].
 
-        A row whose params have neither, a penalty of 1 and 0 tokens, stays as it is.
-
-        Text ids among a line's tokens: positive logits are divided by the penalty, negative ones
-        multiplied. A text id that would end a run of no_repeat_ngram tokens that came before gets
-        NEG_INF. Source: transformers generation/logits_process.py; timestamps are left alone.
+        Logits of text ids that are among the row's tokens are divided by the penalty where
+        positive, else multiplied by it. A text id that would complete an n-gram of no_repeat_ngram
+        tokens that occurred before gets NEG_INF. Timestamps are unchanged, and so are rows with a
+        penalty of 1 and an n-gram length of 0. Source: transformers generation/logits_process.py.
         """
         y = logits.copy()
         for scores, line in zip(y, state.rows, strict=True):
@@ -265,12 +266,12 @@ class SamplingOps(Protocol):
     def sample_token(
         self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
-        """Filter logits [.., V] by masks [M, V] and the timestamp params, choose, advance the
-        state.
+        """Filter logits [.., V] by masks [M, V] and the timestamp rules, choose a token, advance.
 
-        A line has the mask that its params name, and chooses from row b // share; rows beyond are
-        ignored. Greedy takes the lowest id among equals; with a temperature, Gumbel noise from a
-        counter hash of (seed, count, id) is added first. Rules: openai whisper/decoding.py.
+        Row b of the state uses the mask that its params name, and row b // share of the logits;
+        further rows are ignored. Greedy takes the lowest id among equals; with a temperature,
+        Gumbel noise from a counter hash of (seed, count, id) is added first. Source of the rules:
+        openai whisper/decoding.py.
         """
         for b, line in enumerate(state.rows):
             if line["done"]:
@@ -296,38 +297,44 @@ class SamplingOps(Protocol):
         beams: int,
         share: int = 1,
     ) -> None:
-        """A step of beam search: K = `beams` lines after each other are a group.
+        """A step of beam search: K = `beams` consecutive rows are a group.
 
-        Beams of a group have the same params; its finished is that of its first line's slot.
-        share=1: each beam that is not done offers its K + 1 likeliest tokens, from row b of logits.
-        share=K, the first step: row g of logits speaks for a whole group. By total log-probability
-        the offers that end go to the group's finished while it has room, the others become the K
-        new beams: state, tokens and cache_indirection of the parent, advanced, each in its own
-        slot. A full finished ends all of the group; a beam that nothing is left for is done.
-        Source: BeamSearchDecoder in openai whisper/decoding.py.
+        The beams of a group have the same params; its finished beams are at the slot of its first
+        row. share=1: each running beam has K + 1 candidates, its most likely tokens by row b of
+        logits. share=K, the first step: row g of logits is that of the whole group g. In the order
+        of total log-probability, candidates that end become finished beams while there is space,
+        the others become the K new beams: state, tokens and cache_indirection of the parent,
+        advanced, each in its own slot. When the finished beams are full, the whole group is done; a
+        beam without a candidate is done too. Source: BeamSearchDecoder in openai
+        whisper/decoding.py.
         """
         for first in range(0, len(state.rows), beams):
             lines = slice(first, first + beams)
-            speakers = range(lines.start, lines.stop, share)
-            alive = [b for b in speakers if not state.rows[b]["done"]]
+            sources = range(lines.start, lines.stop, share)
+            alive = [b for b in sources if not state.rows[b]["done"]]
             if any(not np.isfinite(logits[b // share]).all() for b in alive):
                 state.rows["done"][lines] = STOP_NONFINITE
             elif alive:
-                offers = [
-                    offer
+                candidates = [
+                    candidate
                     for b in alive
-                    for offer in offers_of(b, logits[b // share], masks, params, state, beams)
+                    for candidate in beam_candidates(
+                        b, logits[b // share], masks, params, state, beams
+                    )
                 ]
-                offers.sort(key=lambda offer: -offer[0])  # stable: openai's order among equals
-                next_beams(offers, params, state, lines, finished)
+                candidates.sort(
+                    key=lambda candidate: -candidate[0]
+                )  # stable: openai's order among equals
+                next_beams(candidates, params, state, lines, finished)
 
     @op()
     def token_probs(
         self, logits: Tensor, prompt: Tensor, params: Tensor, state: TextDecoderState
     ) -> Tensor:
-        """What logits [B·L, V] give the token that follows in prompt [B, L] among text ids: [B·L].
+        """Probability of the next token of prompt [B, L] by logits [B·L, V]: [B·L].
 
-        softmax over ids below end; 0 for other tokens and for the last row of a line.
+        softmax over ids below end; 0 for tokens that are not text and for the last row of each
+        sequence.
         """
         shares = np.zeros(prompt.shape, np.float32)
         rows = logits.reshape(*prompt.shape, -1)
@@ -340,22 +347,22 @@ class SamplingOps(Protocol):
 
     @op(writes=("state",))
     def sample_code(self, logits: Tensor, params: Tensor, state: TalkerState) -> None:
-        """Choose code `group` of the frame `count` from logits [B·L, V], and move on.
+        """Choose code `group` of frame `count` from logits [B·L, V], and advance the state.
 
-        Of an utterance's L rows (the predictor's first pass has two) the last one counts.
-        params [S] of SAMPLING_PARAMS. In this order, at group 0 only: logits of seen ids are
-        divided by the repetition penalty where positive, else multiplied; `end` is out while count
-        < minimum; ids from `suppress` on, but for `end`, are out. Then, unless greedy: division by
-        temperature; top_k (what is below the k-th largest is out, ties at the border stay); top_p
-        (what is out has together with all that is not likelier at most 1 - top_p; the likeliest
-        stays); and the largest sum with Gumbel noise from a counter hash of (seed, count · G +
-        group, id), which draws from their softmax. Greedy and among equals the lowest id.
+        The last of a sequence's L rows counts (the predictor's first pass has two). params [S] of
+        SAMPLING_PARAMS. In this order, at group 0 only: logits of seen ids are divided by the
+        repetition penalty where positive, else multiplied by it; `end` is excluded while count <
+        minimum; ids from `suppress` on, except `end`, are excluded. Then, unless greedy: division
+        by temperature; top_k (ids below the k-th largest are excluded, ties with it stay); top_p
+        (an excluded id and all ids that are not more likely have together at most 1 - top_p; the
+        most likely id stays); and the largest sum with Gumbel noise from a counter hash of (seed,
+        count · G + group, id), which draws from their softmax. Greedy: the lowest id among equals.
 
-        The id goes to codes[slot, count, group], `token` and, at group 0, seen[slot, id]; then
-        group + 1. After the last group: count + 1, group 0, position + length, length 1, and
+        The id is written to codes[slot, count, group], `token` and, at group 0, seen[slot, id];
+        then group + 1. After the last group: count + 1, group 0, position + length, length 1, and
         STOP_LENGTH where count reaches limit or F. At group 0, `end` is not written and stops the
-        utterance (STOP_END); a logit that is not finite stops it at any group (STOP_NONFINITE), and
-        so does a score above all of float32's, as division by a small temperature may make one.
+        sequence (STOP_END). A logit that is not finite, or a score that overflows float32 by the
+        division by temperature, stops it at any group (STOP_NONFINITE).
         Source: transformers generation/logits_process.py; order: MODELS/qwen3_tts.md, 5.
         """
         last = logits.reshape(len(state.rows), -1, logits.shape[1])[:, -1]
@@ -378,4 +385,4 @@ class SamplingOps(Protocol):
             if group == 0 and code == rule["end"]:
                 line["done"] = STOP_END
             else:
-                advance_utterance(code, state, b)
+                advance_talker(code, state, b)

@@ -1,13 +1,12 @@
-"""Decoding of transducers (RNN-T, TDT) and of CTC: the device walks over the frames.
+"""Greedy decoding of transducers (RNN-T, TDT) and of CTC, frame by frame on the device.
 
 A row of the batch is one sequence of frames. A step of the loop runs the prediction network for
 rows that emitted a label in the step before, joins it with the next F frames of each row, and lets
-`transducer_step` walk over those frames: past blanks, up to a label or the end of the block.
-Looking at F frames changes nothing but the number of steps, as the prediction network sees labels
-alone.
+`transducer_step` decide on those frames: over blanks, up to a label or the end of the block. F
+changes only the number of steps, as the prediction network depends on labels alone.
 
-A sequence keeps its memory and its decisions at state.slot, whichever row of a batch it is in. So
-rows start, end and change places while their neighbours run, and no memory moves.
+The LSTM state and the decisions of a sequence are at state.slot, whichever row of a batch it is in.
+So rows start, end and move while other rows run, and no buffer is copied.
 
 Shapes: B rows, S slots, F frames of a block, T frames, V labels, blank = V, n durations, P width of
 the prediction network, J width of the joint, Y layers of it.
@@ -39,7 +38,7 @@ Array = NDArray[Any]
 
 
 def bonuses(boost: ContextGraphTensors, node: int, labels: int) -> Array:
-    """What each label earns at a node: [V], float32. The deepest node that has an arc decides."""
+    """The bonus of each label at a node: [V] float32, from the deepest node with an arc for it."""
     found = np.full(labels, np.nan, np.float32)
     back = np.float32(0)
     while True:
@@ -54,7 +53,7 @@ def bonuses(boost: ContextGraphTensors, node: int, labels: int) -> Array:
 
 
 def follow(boost: ContextGraphTensors, node: int, token: int) -> int:
-    """The node after a label."""
+    """The node that a label leads to."""
     while True:
         here = boost.nodes[node]
         arcs = boost.arcs[here["first"] : here["first"] + here["count"]]
@@ -67,16 +66,16 @@ def follow(boost: ContextGraphTensors, node: int, token: int) -> int:
 
 
 def fresh_rows(state: TransducerState) -> Array:
-    """Rows of TRANSDUCER_STATE whose label the prediction network has yet to see, a copy."""
+    """A copy of the rows for whose label the prediction network has not run yet."""
     fresh: Array = state.rows[(state.rows["done"] == 0) & (state.rows["fresh"] == 1)]
     return fresh
 
 
-def look(
+def decide(
     logits: Array, params: Array, row: Array, decisions: Array, boost: ContextGraphTensors | None
 ) -> None:
-    """Decide on one frame, write it down and move on."""
-    labels, most, lengths = int(params[0]), int(params[1]), params[TRANSDUCER_PARAMS_HEAD:]
+    """Decide on one frame, append the decision and advance the row."""
+    labels, max_symbols, lengths = int(params[0]), int(params[1]), params[TRANSDUCER_PARAMS_HEAD:]
     if not np.isfinite(logits).all():
         row["done"] = STOP_NONFINITE
         return
@@ -88,7 +87,7 @@ def look(
     top = scores.max()
     probability = np.exp(scores[token] - top) / np.exp(scores - top).sum()
     duration = int(lengths[np.argmax(logits[labels + 1 :])]) if len(lengths) else int(blank)
-    forced = duration == 0 and (blank or row["symbols"] + 1 >= most)
+    forced = duration == 0 and (blank or row["symbols"] + 1 >= max_symbols)
     moved = 1 if forced else duration
     written = duration if len(lengths) else 0
     decisions[row["count"]] = (row["position"], token, written, moved, probability)
@@ -106,15 +105,16 @@ def look(
 
 
 class TransducerOps(LinearOps, Protocol):
-    """Shapes: above. Rows that are done are void, and nothing at their slots changes."""
+    """Ops of transducers and CTC. Results of rows that are done are undefined, their slots
+    unchanged."""
 
     @op(writes=("memory.hidden", "memory.cell"))
     def prediction_network(
         self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, state: TransducerState
     ) -> None:
-        """The LSTM layers over table[token], table [V + 1, P], for rows that are fresh.
+        """Run the LSTM layers over table[token], table [V + 1, P], for fresh rows.
 
-        c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of memory into the other.
+        c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of the state into the other.
         """
         rows = fresh_rows(state)
         if not len(rows):
@@ -135,9 +135,9 @@ class TransducerOps(LinearOps, Protocol):
     ) -> Tensor:
         """relu(x[first + position + f] + project(h)) for f below `block`: [B·F, J].
 
-        x [.., J] holds the encoder's projection of every sequence, each at rows of its own that
-        begin with state.first. project(h), from the uppermost layer, is computed for fresh rows and
-        kept in memory.joint. Frames past the end repeat the last.
+        x [.., J] holds the encoder's projection of every sequence, whose rows begin at state.first.
+        project(h), of the last layer, is computed for fresh rows and stored in memory.joint. Frames
+        past the end repeat the last.
         """
         rows, fresh = state.rows, fresh_rows(state)
         if len(fresh):
@@ -161,13 +161,13 @@ class TransducerOps(LinearOps, Protocol):
     ) -> None:
         """Decide on logits [B·F, V + 1 + n], frame by frame, until a label or the block's end.
 
-        params: uint32 V, most_symbols, then the n durations. The likeliest token and, apart from
-        it, the likeliest duration, the lowest id among equals; without durations a blank lasts 1
-        and a label 0. A blank of 0 moves on by 1, so does the label that is the last of
-        most_symbols at one frame. With `boost` it is the label of highest logit + bonus that is
-        taken where the likeliest token is not the blank. Stops: the frames end (STOP_END), the
-        decisions' room does (STOP_LENGTH; it can go on from there), a logit is not finite
-        (STOP_NONFINITE).
+        params: uint32 V, the maximum of symbols a frame, then the n durations. The token and the
+        duration are each the most likely one, the lowest id among equals; without durations a blank
+        lasts 1 and a label 0. A blank of duration 0 advances by 1, and so does a label that reaches
+        the maximum of symbols at a frame. With `boost`, where the most likely token is not the
+        blank, the label with the highest logit + bonus is taken. A row stops where its frames end
+        (STOP_END), where its decisions are full (STOP_LENGTH; it can be resumed) and at a logit
+        that is not finite (STOP_NONFINITE).
         """
         blocks = logits.reshape(len(state.rows), -1, logits.shape[1])
         for row, block in zip(state.rows, blocks, strict=True):
@@ -176,13 +176,13 @@ class TransducerOps(LinearOps, Protocol):
             decisions = state.decisions[row["slot"]]
             start, row["fresh"] = int(row["position"]), 0
             while not row["done"] and not row["fresh"] and row["position"] < start + len(block):
-                look(block[int(row["position"]) - start], params, row, decisions, boost)
+                decide(block[int(row["position"]) - start], params, row, decisions, boost)
 
     @op()
     def argmax_prob(self, logits: Tensor) -> Tensor:
-        """Of each row of logits [R, V]: the first id of the highest, and its softmax: [R, 2].
+        """The most likely id of each row of logits [R, V] and its softmax: [R, 2] float32.
 
-        The id is -1 where a logit is not finite.
+        The lowest id among equals; id -1 and probability 0 where a logit is not finite.
         """
         ids = logits.argmax(1)
         with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""The vocabulary: the definitions of all kinds, and names for what they compute."""
+"""The op vocabulary: the definitions of all kinds in one class, with store, reshape and probe."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ class Ops(
     LinearOps,
     Protocol,
 ):
-    """What a forward may say. Every op is defined by its NumPy method; a GPU has the same names."""
+    """All ops of a forward pass, each defined by its NumPy method; a GPU has the same names."""
 
-    def store(self, x: Tensor, slot: Tensor) -> None:
-        """Let slot, which outlives the plan, hold x from now on; rounded, if it is float16."""
-        slot[...] = x
+    def store(self, x: Tensor, buffer: Tensor) -> None:
+        """Write x to a buffer that outlives the plan, rounded where the buffer is float16."""
+        buffer[...] = x
 
     def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The same values, row by row, under another shape; x itself is not used again."""
+        """The same values in another shape; x itself may not be used afterwards."""
         return x.reshape(shape)
 
     def probe(self, name: str, x: Tensor) -> None:
-        """Name x as a stage, for oscine.probe: no dispatch, no buffer and no copy unless a run is
-        looked into."""
+        """Name x as a stage for oscine.probe; costs nothing unless a probe is active."""
         probe = current_probe()
         if probe is not None:
             probe(name, x.copy())

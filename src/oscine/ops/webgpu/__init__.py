@@ -1,7 +1,7 @@
 """The op vocabulary on the GPU: the names of `ops.reference`; each call records dispatches.
 
-Shapes and meaning: oscine.ops.reference. Which kernel an op takes is decided here, unseen by
-models.
+Shapes and definitions: oscine.ops.reference. The choice of a kernel is made here and is invisible
+to models.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from oscine.ops.webgpu.recorder import WORKGROUP
 from oscine.ops.webgpu.sampling import GpuSampling
 from oscine.ops.webgpu.transducer import GpuTransducer
 
-MATRIX_STORAGE, MATRIX_INVOCATIONS = 40960, 512  # that kernels for matrix units take of each
+MATRIX_STORAGE, MATRIX_INVOCATIONS = 40960, 512  # that kernels for matrix units need
 
 
 class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuChannels):
-    """The vocabulary, recording; memory and plans of one device."""
+    """The GPU backend: the ops of one device, which record, and its buffers and plans."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -34,7 +34,7 @@ class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuCh
         )
 
     def subgroup_size(self) -> int:
-        """Asked of the hardware, since the adapter's word is not reliable."""
+        """Measured by a kernel, since what an adapter reports is not reliable."""
         if self.workgroup_reduce == "shared":
             return WORKGROUP
         size = self.zeros((4,))

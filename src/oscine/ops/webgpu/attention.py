@@ -23,11 +23,11 @@ from oscine.ops.webgpu.recorder import (
     window_rows,
 )
 
-CROSS_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
-MATRIX_HEADS = (4, 8, 12, 16)  # widths in fours of the heads that attention_matrix takes
-FINE_STEP = 256  # distances that one rotation from a table spans
-QUERIES = 32  # that a workgroup of attention takes
-FEW_KEYS = 64  # of so few an invocation takes four values at once, else eight
+CROSS_KEYS = 128  # of a workgroup of cross_attention: one an invocation
+MATRIX_HEADS = (4, 8, 12, 16)  # widths in vec4s of the heads that attention_matrix takes
+FINE_STEP = 256  # distances between two entries of the coarse table
+QUERIES = 32  # of a workgroup of rel_pos_attention
+FEW_KEYS = 64  # up to this many keys an invocation takes four values at once, else eight
 SPLIT_FROM, SPLIT_KEYS, MAX_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
 
 
@@ -42,7 +42,7 @@ def words_of(rows: Tensor) -> int:
 
 
 class GpuAttention(GpuLinear):
-    """Recording; shapes and meaning: oscine.ops.reference.attention."""
+    """Records the ops of oscine.ops.reference.attention, which has their definitions."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -51,7 +51,7 @@ class GpuAttention(GpuLinear):
         self.head_norms: dict[tuple[Tensor, Tensor], Tensor] = {}
 
     def head4(self, width: int, heads: int) -> int:
-        """A head's width in fours; a workgroup has an invocation for each."""
+        """The width of a head in vec4s; DeviceError where a workgroup has too few invocations."""
         self.check_multiple_of_4("head width", width // heads)
         if width // heads > 4 * WORKGROUP:
             raise DeviceError(
@@ -61,8 +61,9 @@ class GpuAttention(GpuLinear):
         return width // heads // 4
 
     def lanes_per_key(self, lines: int) -> int:
-        """Lanes that share a key of attention. Several lines gain by loads that are side by side;
-        one waits for its loads one after another, and the more so the fewer a lane has at once.
+        """Lanes that share a key of attention.
+
+        Several rows gain by coalesced loads; a single row needs many loads in flight a lane.
         """
         return 4 if lines > 1 and self.workgroup_reduce == "subgroup" else 1
 
@@ -230,7 +231,7 @@ class GpuAttention(GpuLinear):
         return min(MAX_SPLITS, ceil(room / SPLIT_KEYS)) if room > SPLIT_FROM else 1
 
     def joined(self, norms: QKNorm | None) -> Tensor | None:
-        """The weights of both norms in one tensor [2, W]: kernels may bind eight."""
+        """The weights of both norms in one tensor [2, W], since kernels may bind only eight."""
         if norms is None:
             return None
         key = norms.q, norms.k

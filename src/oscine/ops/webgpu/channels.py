@@ -1,4 +1,4 @@
-"""What changes, joins, takes or sums up channels, on the GPU."""
+"""Activations, concatenation, slices and pooling on the GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from oscine.ops.types import Activation, Snake
 from oscine.ops.webgpu.gemm import ACTIVATIONS
 from oscine.ops.webgpu.recorder import Recorder, folded
 
-PARTS = "ABCD"  # that kernels/channels/concat.wgsl takes at once
+PARTS = "ABCD"  # of a dispatch of kernels/channels/concat.wgsl
 
 
 class GpuChannels(Recorder):
-    """Recording; shapes and meaning: oscine.ops.reference.channels."""
+    """Records the ops of oscine.ops.reference.channels, which has their definitions."""
 
     def activate(self, x: Tensor, activation: Activation) -> Tensor:
         y = self.intermediate(*x.shape)

@@ -1,7 +1,7 @@
 """Convolutions on the GPU.
 
-Its kernels are compiled for no number of rows: they ask the bindings for it. So calls
-of every length share them, and only the few shapes of a tile are chosen by length.
+Kernels take the number of rows from the size of their bindings, so calls of every length share
+them; only one of a few tile shapes is chosen by length.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/conv/pad.wgsl
-NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
-SHORT = 32  # rows up to which a team takes four rows of the weight
+NARROW_OUTPUTS = 4  # up to this many, or not a multiple of 4: a row of the input a subgroup
+SHORT = 32  # rows up to which a subgroup takes four rows of the weight
 TILE_ROWS = 64
 COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
-SPLIT_DEPTH = 64  # of a sum, that a workgroup takes at least
+MIN_SPLIT_DEPTH = 64  # of the part of a sum that a workgroup takes
 PROCESSORS = 132  # of a large GPU
-LARGE_WEIGHT4 = 1 << 20  # fours of a weight: 16 MiB, beyond what a cache keeps of it
-TILE_BYTES = 64 << 20  # of subsampling's largest image, of which there are two at a time
-GATED_ROWS = 64  # of 16 columns, in shared memory
+LARGE_WEIGHT4 = 1 << 20  # vec4s of a weight: 16 MiB, more than stays in a cache
+TILE_BYTES = 64 << 20  # of the largest image of conv_subsampling, two of which are alive
+GATED_ROWS = 64  # of 16 columns in shared memory
 GATED_FRAMES = 32  # results of a workgroup of these
 
 
 def few(rows: int, outputs: int, depth4: int) -> tuple[int, int]:
-    """Rows of conv1d_skinny' tiles, and lanes of its teams. Weights are read once for 16 rows where
-    they are large; else teams that hold fewer sums are more at a time."""
+    """Rows of a tile of conv1d_skinny, and lanes a tile. Large weights are read once for 16 rows;
+    otherwise smaller tiles let more workgroups run at a time."""
     most = 16 if outputs * depth4 > LARGE_WEIGHT4 else 8
     return 4 if rows <= 4 else min(most, 8 if rows <= 8 else 16), WORKGROUP if depth4 > 96 else 32
 
 
 def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:
-    """Columns of convolve's tiles, and into how many parts it splits its sums.
+    """Columns of the tiles of conv1d, and the number of parts of its sums.
 
-    By a rough account of microseconds on an H200: the workgroups of one processor in turn, then
-    what the sums cost. benchmarks/codec.py measures it: 28 TFLOP/s at best.
+    Chosen by a rough model of microseconds on an H200: the workgroups of one processor one after
+    another, then the reduction of the parts. Measured by benchmarks/codec.py: at most 28 TFLOP/s.
     """
 
     def microseconds(way: tuple[int, int]) -> float:
         columns, splits = way
         groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS) * splits
-        turns = max(1.5, ceil(groups / PROCESSORS))  # one by itself waits for its loads
+        turns = max(1.5, ceil(groups / PROCESSORS))  # a single one waits for its loads
         sums = 2.5 + 2.7e-6 * splits * rows * outputs if splits > 1 else 0.0
         return turns * columns * (depth / splits + 32) / 2000 + sums
 
-    splits = [count for count in SPLITS if count == 1 or depth // count >= SPLIT_DEPTH]
+    splits = [count for count in SPLITS if count == 1 or depth // count >= MIN_SPLIT_DEPTH]
     return min(((columns, count) for columns in COLUMNS for count in splits), key=microseconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Stem:
-    """A subsampling and how it is cut: `step` encoder frames of `together` utterances a tile."""
+    """A conv_subsampling cut into tiles: `step` encoder frames of `together` sequences each."""
 
     mel: Tensor
     lengths: SeqLengths
     first: Linear
-    halvings: Sequence[tuple[Linear, Linear]]
+    layers: Sequence[tuple[Linear, Linear]]
     widths: Sequence[int]  # of the mel, of the first image, and so on
     whole: Tensor  # [B·T·F', C]: the last depthwise image
     step: int
@@ -75,7 +75,7 @@ class Stem:
 
 
 def tile_shape(batch: int, rows: int, widths: Sequence[int], channels: int) -> tuple[int, int]:
-    """Encoder frames, and utterances, whose images are held at a time."""
+    """Encoder frames, and sequences, of a tile of conv_subsampling."""
     level = 1 << len(widths) - 3  # rows of the first image that is written, to an encoder frame
     if level == 1:
         return rows, batch  # that image is the whole
@@ -86,7 +86,7 @@ def tile_shape(batch: int, rows: int, widths: Sequence[int], channels: int) -> t
 
 
 class GpuConv(GpuLinear):
-    """Recording; shapes and meaning: oscine.ops.reference.conv."""
+    """Records the ops of oscine.ops.reference.conv, which has their definitions."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -96,7 +96,7 @@ class GpuConv(GpuLinear):
         self,
         x: Tensor,
         conv: Linear,
-        taps: ConvParams,
+        params: ConvParams,
         *,
         batch: int = 1,
         memory: Tensor | None = None,
@@ -104,48 +104,50 @@ class GpuConv(GpuLinear):
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
-        outputs, *places, inputs = conv.weight.shape
+        outputs, *kernel, inputs = conv.weight.shape
         self.check_multiple_of_4("convolution input width", inputs)
-        width, (sequences, count) = prod(places), sequences_of(x, state, memory, batch)
-        rows = taps.rows(count, width)
-        same = memory is None and taps.is_same(width)
+        width, (sequences, count) = prod(kernel), sequences_of(x, state, memory, batch)
+        rows = params.rows(count, width)
+        same = memory is None and params.is_same(width)
         shared = added_to_each(add, (sequences, rows), outputs, same)
         if same and (shared or add is None or sequences == 1):
             y = self.intermediate(sequences * rows, outputs)
             self.gemm(
                 x, conv, y, activation, add, batch=sequences,
-                K4=width * inputs // 4, X_STRIDE4=taps.stride * inputs // 4,
+                K4=width * inputs // 4, X_STRIDE4=params.stride * inputs // 4,
                 X_BEGIN4=-(width // 2) * inputs // 4,
             )  # fmt: skip
             return y
-        return self.conv1d_tiles(x, conv, taps, (sequences, rows), memory, state, activation, add)
+        return self.conv1d_tiles(x, conv, params, (sequences, rows), memory, state, activation, add)
 
     def conv1d_tiles(
         self,
         x: Tensor,
         conv: Linear,
-        taps: ConvParams,
+        params: ConvParams,
         counts: tuple[int, int],
         memory: Tensor | None,
         state: Tensor | None,
         activation: Activation,
         add: Tensor | None,
     ) -> Tensor:
-        """A convolution over what is padded first; counts: sequences, and results of each."""
-        (outputs, *places, inputs), weight = conv.weight.shape, conv.weight
-        width, (sequences, own) = prod(places), counts
+        """A convolution whose input is padded first; counts: sequences, and results of each."""
+        (outputs, *kernel, inputs), weight = conv.weight.shape, conv.weight
+        width, (sequences, own) = prod(kernel), counts
         depth4 = width * inputs // 4
-        seen, rows = self.pad(x, taps, sequences, memory, state), sequences * own
+        seen, rows = self.pad(x, params, sequences, memory, state), sequences * own
         y = self.intermediate(rows, outputs)
         ends: dict[str, Parameter] = {
             "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
             "ACTIVATION": ACTIVATIONS.index(activation),
         }  # fmt: skip
-        skip4 = (taps.dilation - 1) * inputs // 4 if width > 1 else 0
-        apart = seen.shape[0] != rows * taps.stride  # else all sequences' rows begin at equal steps
+        skip4 = (params.dilation - 1) * inputs // 4 if width > 1 else 0
+        apart = (
+            seen.shape[0] != rows * params.stride
+        )  # else the rows of all sequences begin at equal steps
         common: dict[str, Parameter] = {
             "K4": depth4, "TAP4": inputs // 4 if skip4 else 1, "SKIP4": skip4,
-            "STEP4": taps.stride * inputs // 4, "VOICES": sequences if apart else 1,
+            "STEP4": params.stride * inputs // 4, "VOICES": sequences if apart else 1,
             "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
         operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
@@ -179,24 +181,24 @@ class GpuConv(GpuLinear):
     def pad(
         self,
         x: Tensor,
-        taps: ConvParams,
+        params: ConvParams,
         sequences: int,
         memory: Tensor | None,
         state: Tensor | None,
     ) -> Tensor:
-        """What a convolution sees: x with rows on both sides; the memory moves on."""
-        if taps.left == taps.right == 0:
+        """x padded in time, on the left from the memory where there is one, which is updated."""
+        if params.left == params.right == 0:
             return x
         count, width, kept = x.shape[0] // sequences, x.shape[1], memory is not None
-        own = taps.left + count + taps.right
+        own = params.left + count + params.right
         y, blocks = (
             self.intermediate(sequences * own, width),
-            ceil((own - taps.left * kept) / 64) + kept,
+            ceil((own - params.left * kept) / 64) + kept,
         )
-        said = state if kept else x  # one stand-in cannot be what is read and what is written
+        said = state if kept else x  # one buffer cannot be bound for reading and for writing
         self.dispatch(
-            "pad", [x, memory, said, y], (ceil(width / 16), blocks, sequences), LEFT=taps.left,
-            WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(taps.padding),
+            "pad", [x, memory, said, y], (ceil(width / 16), blocks, sequences), LEFT=params.left,
+            WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(params.padding),
         )  # fmt: skip
         return y
 
@@ -218,41 +220,41 @@ class GpuConv(GpuLinear):
         mel: Tensor,
         lengths: SeqLengths,
         first: Linear,
-        halvings: Sequence[tuple[Linear, Linear]],
+        layers: Sequence[tuple[Linear, Linear]],
     ) -> Tensor:
         batch, (_, mels), channels = lengths.frames.shape[0], mel.shape, first.weight.shape[-1]
         self.check_multiple_of_4("subsampling channels", channels)
-        if not halvings or any(c.bias is None for c in (first, *(pair[0] for pair in halvings))):
+        if not layers or any(c.bias is None for c in (first, *(pair[0] for pair in layers))):
             raise DeviceError(
                 f"{self.name}: subsampling needs a factor of 4 or more, and biases, as kernels "
                 "have it; NumPy takes any"
             )
         widths = [mels]
-        for _ in range(1 + len(halvings)):
+        for _ in range(1 + len(layers)):
             widths.append(ceil(widths[-1] / 2))
-        rows = -(-(mel.shape[0] // batch) >> 1 + len(halvings))
+        rows = -(-(mel.shape[0] // batch) >> 1 + len(layers))
         whole = self.intermediate(batch * rows * widths[-1], channels)
         step, together = tile_shape(batch, rows, widths, channels)
-        stem = Stem(mel, lengths, first, halvings, widths, whole, step, together)
+        stem = Stem(mel, lengths, first, layers, widths, whole, step, together)
         for b in range(0, batch, together):
             for start in range(0, rows, step):
                 self.subsample_tile(stem, self.place(b, start))
-        y = self.linear(whole, halvings[-1][1], activation="relu")
+        y = self.linear(whole, layers[-1][1], activation="relu")
         y.shape = (batch * rows, widths[-1] * channels)
         return y
 
     def place(self, *numbers: int) -> Tensor:
-        """A few numbers as a constant, made once."""
+        """A constant of a few numbers, uploaded once."""
         if numbers not in self.places:
             self.places[numbers] = self.upload(np.array(numbers, np.uint32))
         return self.places[numbers]
 
     def subsample_tile(self, stem: Stem, place: Tensor) -> None:
-        """The images that some encoder frames of some utterances hang on, into the whole."""
+        """Record the images that the encoder frames of a tile depend on."""
         batch, (entries, channels) = stem.lengths.frames.shape[0], stem.whole.shape
         x, widths = stem.mel, stem.widths
-        for stage, (depthwise, _) in enumerate(stem.halvings, 1):
-            level = 1 << len(stem.halvings) - stage
+        for stage, (depthwise, _) in enumerate(stem.layers, 1):
+            level = 1 << len(stem.layers) - stage
             count, width = level * stem.step + level - 1, widths[stage + 1]
             size = stem.together * count * width
             y = stem.whole if level == 1 else self.intermediate(size, channels)
@@ -269,7 +271,7 @@ class GpuConv(GpuLinear):
                     BETWEEN=widths[1], **common,
                 )  # fmt: skip
             else:
-                x = self.linear(x, stem.halvings[stage - 2][1], activation="relu")
+                x = self.linear(x, stem.layers[stage - 2][1], activation="relu")
                 self.dispatch(
                     "conv_subsampling_layer", [x, *taps], grid, work=20.0 * size * channels,
                     PER=1 << stage, BEFORE=widths[stage], **common,

@@ -1,4 +1,4 @@
-"""Rows of tables, codes, and rows of what was computed, on the GPU."""
+"""Embeddings, codebooks and picked rows on the GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oscine.ops.webgpu.recorder import Recorder, folded, weights_of
 
 
 class GpuEmbedding(Recorder):
-    """Recording; shapes and meaning: oscine.ops.reference.embedding."""
+    """Records the ops of oscine.ops.reference.embedding, which has their definitions."""
 
     def embed(
         self,
@@ -70,7 +70,7 @@ class GpuEmbedding(Recorder):
         return y
 
     def kind(self, table: Tensor | None) -> int:
-        """How kernels/embedding/_table.wgsl names the numbers that a table holds."""
+        """The number by which kernels/embedding/_table.wgsl names the dtype of a table."""
         if table is None or table.dtype == np.float32:
             return 0
         return 1 if table.dtype == np.float16 else 2

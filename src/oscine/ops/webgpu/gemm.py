@@ -13,7 +13,7 @@ from oscine.ops.webgpu.recorder import Recorder, is_half, weights_of
 
 #: In the order of kernels/common/_activation.wgsl.
 ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
-FEW_ROWS = 64  # up to so many a team takes several rows of a weight; more fill tiles of a GPU
+FEW_ROWS = 64  # up to this many rows gemm_skinny; more fill the tiles of gemm
 #: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
 #: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
 MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
@@ -23,12 +23,12 @@ Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
 
 
 class Gemm(Recorder):
-    """`gemm`, which `linear` and `conv1d` stand on, and what it takes."""
+    """`gemm`, on which `linear` and `conv1d` are built."""
 
     matrix = False  # whether there are matrix units that its kernels can use
 
     def to_f16(self, x: Tensor) -> Tensor:
-        """x in float16, as matrix units want it."""
+        """x in float16, as matrix units take it."""
         if x.dtype == np.float16:
             return x
         y = self.intermediate_f16(*x.shape)
@@ -40,7 +40,8 @@ class Gemm(Recorder):
         return Tensor(shape, np.dtype(np.float16))
 
     def on_matrix(self, rows: int, linear: Linear, **layout: int) -> bool:
-        """Whether matrix units take a product whose `layout` counts in fours: they want eights."""
+        """Whether matrix units take a product with this `layout` in vec4s: they need pairs of
+        them."""
         if not self.matrix or rows <= FEW_ROWS:
             return False
         even = not any(place % 2 for place in layout.values())
@@ -56,9 +57,9 @@ class Gemm(Recorder):
         batch: int = 1,
         **layout: int,
     ) -> None:
-        """Many rows: tiles in shared memory; `layout` says, in fours, where a row of x begins.
+        """Many rows: tiles in shared memory; `layout` has, in vec4s, where the rows of x begin.
 
-        Of a batch of windows, x and y hold all and `add` the rows of one.
+        For a batch of windows x and y hold all windows, `add` one.
         """
         rows, offset, depth = y.shape[0], 0, 4 * layout["K4"]
         parts = linear.weight.parts or (linear.weight,)
@@ -98,7 +99,7 @@ class Gemm(Recorder):
 
 
 def matrix_tiles(rows: int, outputs: int, depth: int) -> Shape:
-    """The shape of gemm_matrix, and its grid."""
+    """The tile of gemm_matrix, and its grid."""
     wide = ceil(outputs / 128), ceil(rows / 128)
     groups = wide[0] * wide[1]
     splits = max(1, min(MAX_SPLITS, ceil(MATRIX_ENOUGH / groups), depth // 1024))
@@ -108,7 +109,7 @@ def matrix_tiles(rows: int, outputs: int, depth: int) -> Shape:
 
 
 def plain_tiles(rows: int, outputs: int, depth: int) -> Shape:
-    """The shape of gemm, and its grid."""
+    """The tile of gemm, and its grid."""
     broad = ceil(outputs / 128), ceil(rows / 64)
     if broad[0] * broad[1] >= BROAD_ENOUGH:
         return {"COLUMNS": 128}, (*broad, 1)

@@ -1,4 +1,4 @@
-"""Products of few rows on the GPU: norms are fused, and each weight is read once."""
+"""Products of few rows on the GPU, with fused norms; each weight is read once."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
 from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS
 from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, WORKGROUP, Recorder, weights_of
 
-GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
-TILE_ROWS = 16  # of these a team takes at once
-NARROW, BROAD = 2048, 4096  # outputs up to which such a team has many lanes, and some
-LONG_ROW, MAX_LONG_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
-SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
-FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
+GEMV_ROWS = 4  # up to this many rows, gemv: a row of the weight a subgroup
+MAX_TILE_ROWS = 16  # of x in a tile of gemm_skinny
+NARROW, BROAD = 2048, 4096  # outputs up to which a tile has many lanes, and some
+LONG_ROW, MAX_LONG_ROWS = 1024, 2048  # rows this long, and not more of them: a workgroup each
+SUBGROUPS = 64  # invocations of a workgroup of which each subgroup has a row
+FOLD_OUTPUTS = 8192  # with more outputs a folded norm is slower than a dispatch of its own
 
 
 class Gemv(Recorder):
-    """`gemv` and `gemm_skinny`, which `linear` stands on, and teams, which other kernels have
-    too."""
+    """`gemv` and `gemm_skinny`, which `linear` stands on, and row reductions, which other kernels
+    use too."""
 
     lanes = 1  # of a subgroup
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
-        self.workgroup_rows = not device.adapter.software  # a CPU pays dearly for a barrier
+        self.workgroup_rows = not device.adapter.software  # barriers are slow on a CPU
 
-    def guarded(self) -> tuple[Tensor | None, dict[str, int]]:
-        """The state that a kernel asks before it works, how many lines it has and how long."""
-        if self.guard is None:
+    def until_rows(self) -> tuple[Tensor | None, dict[str, int]]:
+        """The state rows by which a kernel skips finished plans, and their number and length."""
+        if self.until is None:
             return None, {"LINES": 0}
-        rows = self.guard
+        rows = self.until
         return rows, {"LINES": rows.shape[0], "WORDS": rows.dtype.itemsize // 4}
 
     def row_reduce(self, rows: int, width: int) -> tuple[dict[str, Parameter], tuple[int, ...]]:
-        """Who works together on each of `rows` rows of `width` values: parameters and grid.
+        """Parameters and grid for sums over `rows` rows of `width` values.
 
-        A subgroup where there are rows for all of them; a whole workgroup, of several subgroups,
-        where rows are long and few, to have enough loads under way. Measured: benchmarks/gemv.py.
+        A subgroup a row where there are many rows; a workgroup of several subgroups a row where
+        rows are long and few, for more loads in flight. Measured by benchmarks/gemv.py.
         """
         if self.workgroup_reduce == "shared":
             return {"ROW_REDUCE": "shared"}, (min(rows, MAX_WORKGROUPS),)
@@ -53,7 +53,7 @@ class Gemv(Recorder):
         return {"ROW_REDUCE": "subgroup", "WORKGROUP": workgroup}, (groups,)
 
     def fuses(self, norm: LayerNorm | RmsNorm, rows: int, linear: Linear) -> bool:
-        """Whether a product takes its norm with it."""
+        """Whether a product computes its norm itself."""
         if isinstance(norm, RmsNorm) and rows <= GEMV_ROWS:
             return True
         folds = rows == 1 or GEMV_ROWS < rows <= FEW_ROWS
@@ -68,7 +68,7 @@ class Gemv(Recorder):
         activation: Activation,
         add: Tensor | None,
     ) -> None:
-        """Few rows: one row of the weight a team, or two."""
+        """Few rows: one row of the weight, or two, a subgroup or workgroup."""
         if isinstance(norm, RmsNorm) or (norm is None and weights_of(linear.weight) == "bf16"):
             offset = 0
             for part in linear.weight.parts or (linear.weight,):
@@ -79,7 +79,7 @@ class Gemv(Recorder):
         gain, fold, bias = None, None, linear.bias
         if norm is not None:
             gain, (fold, bias) = norm.weight, self.fold_norm(norm, linear)
-        state, lines = self.guarded()
+        state, lines = self.until_rows()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             reduce, grid = self.row_reduce(count, width)
@@ -87,7 +87,7 @@ class Gemv(Recorder):
                 "gemv",
                 [x, gain, fold, part, bias, add, state, y],
                 grid,
-                work=8.0 * rows * width * count,  # fourfold: it waits for memory, not for sums
+                work=8.0 * rows * width * count,  # fourfold: bound by memory
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 NORM=norm is not None, EPS=eps_of(norm), BIAS=bias is not None,
                 ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation),
@@ -106,10 +106,11 @@ class Gemv(Recorder):
         offset: int = 0,
         gated: bool = False,
     ) -> None:
-        """Few rows: two rows of the weight a team, gated those of a gate and of what it lets by."""
+        """Few rows: two rows of the weight a subgroup; gated: the rows of gate and value of an
+        output."""
         (rows, width), weight, bias = x.shape, linear.weight, linear.bias
         outputs = weight.shape[0] // 2 if gated else weight.shape[0]
-        kind, (state, lines) = weights_of(weight), self.guarded()
+        kind, (state, lines) = weights_of(weight), self.until_rows()
         reduce, grid = self.row_reduce(outputs if gated else ceil(outputs / 2), width)
         self.dispatch(
             "gemv_gated",
@@ -131,12 +132,12 @@ class Gemv(Recorder):
         activation: Activation,
         add: Tensor | None,
     ) -> None:
-        """A few dozen rows: some rows of the weight a team, read once for up to TILE_ROWS of x."""
+        """A few dozen rows: rows of the weight are read once for up to MAX_TILE_ROWS of x."""
         (rows, width), offset = x.shape, 0
         gain, fold, bias = None if norm is None else norm.weight, None, linear.bias
         if isinstance(norm, LayerNorm):
             fold, bias = self.fold_norm(norm, linear)
-        state, lines = self.guarded()
+        state, lines = self.until_rows()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             shape = self.skinny_shape(rows, count, norm is not None)
@@ -157,17 +158,17 @@ class Gemv(Recorder):
             offset += count
 
     def skinny_shape(self, rows: int, outputs: int, norm: bool) -> dict[str, int]:
-        """Rows of x that a team of gemm_skinny takes, and its lanes: measured, benchmarks/gemv.py.
+        """Rows of x and lanes of a tile of gemm_skinny, as measured by benchmarks/gemv.py.
 
-        Many lanes where outputs are few. A norm wants a team for every four rows of x.
+        Many lanes where there are few outputs; smaller tiles with a norm.
         """
         if outputs > BROAD:
-            most, lanes, workgroup = TILE_ROWS, 32, 128
+            max_rows, lanes, workgroup = MAX_TILE_ROWS, 32, 128
         elif outputs > NARROW:
-            most, lanes, workgroup = TILE_ROWS, 64, 256
+            max_rows, lanes, workgroup = MAX_TILE_ROWS, 64, 256
         else:
-            most, lanes, workgroup = (8, 64, 128) if norm else (TILE_ROWS, 128, 128)
-        tile = ceil(rows / ceil(rows / most))
+            max_rows, lanes, workgroup = (8, 64, 128) if norm else (MAX_TILE_ROWS, 128, 128)
+        tile = ceil(rows / ceil(rows / max_rows))
         return {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
     def fold_norm(self, norm: LayerNorm, linear: Linear) -> tuple[Tensor, Tensor]:
@@ -188,5 +189,5 @@ class Gemv(Recorder):
 
 
 def eps_of(norm: LayerNorm | RmsNorm | None) -> float:
-    """What keeps a norm from dividing by nothing; of no norm any number."""
+    """The epsilon of a norm, or 0 where there is no norm."""
     return 0.0 if norm is None else norm.eps

@@ -1,4 +1,4 @@
-"""Products with a weight and norms, on the GPU: which kernel takes them, and when norms fuse."""
+"""Linear layers and norms on the GPU: the choice of the kernel, and when a norm is fused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, stored_as
 
 
 class GpuLinear(Gemv, Gemm):
-    """Recording; shapes and meaning: oscine.ops.reference.linear."""
+    """Records the ops of oscine.ops.reference.linear, which has their definitions."""
 
     def layer_norm(self, x: Tensor, norm: LayerNorm) -> Tensor:
         return self.normalise(x, norm, self.intermediate(*x.shape))
@@ -21,7 +21,7 @@ class GpuLinear(Gemv, Gemm):
         return self.normalise(x, norm, self.intermediate(*x.shape))
 
     def normalise(self, x: Tensor, norm: LayerNorm | RmsNorm, y: Tensor) -> Tensor:
-        """The norm of x, into y of float32, or of float16 for matrix units."""
+        """Record the norm of x into y, float32, or float16 for matrix units."""
         rows, width = x.shape
         self.check_multiple_of_4("norm width", width)
         reduce, grid = self.row_reduce(rows, width)

@@ -1,4 +1,4 @@
-"""What the GPU's side of the vocabulary stands on: memory, plans, recorded dispatches."""
+"""The base of the GPU's ops: buffers, plans and recorded dispatches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIN_BUCKET, LONG_BUCKET = 16, 64  # encoder frames
 
 
 class Recorder:
-    """Memory and plans of one device; shapes and meaning: oscine.ops.Backend."""
+    """The buffers and plans of one device, and what ops record. See oscine.ops.Backend."""
 
     preferred_batch = 16
     # The products of one window are too few tiles for a large GPU; those of four are enough, and
@@ -42,11 +42,11 @@ class Recorder:
         self.memory = Memory(device)
         self.budget = self.memory.budget
         self.pool = BufferPool(self.memory)
-        self.nothing = self.memory.zeros((4,), np.float32)  # stands in for operands not given
+        self.nothing = self.memory.zeros((4,), np.float32)  # bound for operands that are not given
         self.profile = profile_from_env(device)
         self.dispatches: list[Dispatch] = []
         self.probe_points: list[ProbePoint] = []
-        self.guard: Tensor | None = None  # state rows
+        self.until: Tensor | None = None  # state rows
         self.workgroup_reduce = "subgroup" if "subgroups" in device.features else "shared"
 
     # -- memory and time ----------------------------------------------------------------------
@@ -57,17 +57,17 @@ class Recorder:
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
         return self.memory.zeros(shape, dtype)
 
-    def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
-        if slot.buffer is None or prod(shape) > prod(slot.shape):
-            raise ValueError(f"{shape} is no view of a slot {slot.shape}")
-        return Tensor(shape, slot.dtype, slot.buffer)
+    def view(self, buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if buffer.buffer is None or prod(shape) > prod(buffer.shape):
+            raise ValueError(f"{shape} cannot be a view of a buffer {buffer.shape}")
+        return Tensor(shape, buffer.dtype, buffer.buffer)
 
     def memory_limits(self) -> tuple[int, int | None]:
         # WebGPU does not tell how much memory is free: only a budget does.
         return self.memory.largest_binding, self.budget.free
 
-    def release(self, *slots: Tensor) -> None:
-        self.memory.release(*slots)
+    def release(self, *buffers: Tensor) -> None:
+        self.memory.release(*buffers)
 
     def write(self, tensor: Tensor, array: NDArray[Any], at: int = 0) -> None:
         self.memory.write(tensor, array, at)
@@ -75,28 +75,28 @@ class Recorder:
     def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         self.memory.copy(source, target, pairs)
 
-    def read(self, slot: Tensor) -> NDArray[Any]:
-        return self.memory.snapshot(slot)()[0]
+    def read(self, buffer: Tensor) -> NDArray[Any]:
+        return self.memory.snapshot(buffer)()[0]
 
     def wait(self) -> None:
         self.memory.snapshot(self.nothing)()
 
-    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
-        return self.memory.snapshot(*slots)
+    def snapshot(self, *buffers: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
+        return self.memory.snapshot(*buffers)
 
     def bucket_length(self, length: int) -> int:
-        """Powers of four: few plans, and a prompt costs little beside its window."""
+        """Powers of four: few plans, and a prompt is cheap beside its window."""
         size = 1
         while size < length:
             size *= 4
         return size
 
     def bucket_rows(self, count: int) -> int:
-        """Powers of two: a line that is not used costs each step a little."""
+        """Powers of two: an unused row makes each step a little slower."""
         return 1 << (count - 1).bit_length()
 
     def bucket_frames(self, count: int) -> int:
-        """Powers of two, later four lengths for each doubling: each costs kernels of its own."""
+        """Powers of two, later four lengths for each doubling: each needs kernels of its own."""
         if count <= LONG_BUCKET:
             return max(MIN_BUCKET, 1 << (count - 1).bit_length())
         step = 1 << (count - 1).bit_length() - 3
@@ -105,23 +105,23 @@ class Recorder:
     def record(
         self,
         trace: Callable[[], None],
-        guard: Tensor | None = None,
+        until: Tensor | None = None,
         name: str = "",
     ) -> Plan:
-        with self.recording(guard) as dispatches:
+        with self.recording(until) as dispatches:
             trace()
             probe_points = self.probe_points
         return Plan(self.device, self.pool, dispatches, name, self.profile, probe_points)
 
     @contextmanager
-    def recording(self, guard: Tensor | None) -> Iterator[list[Dispatch]]:
-        """Ops called inside go to the yielded list."""
-        before = self.dispatches, self.probe_points, self.guard
-        self.dispatches, self.probe_points, self.guard = [], [], guard
+    def recording(self, until: Tensor | None) -> Iterator[list[Dispatch]]:
+        """Collect the dispatches of ops called inside in the yielded list."""
+        before = self.dispatches, self.probe_points, self.until
+        self.dispatches, self.probe_points, self.until = [], [], until
         try:
             yield self.dispatches
         finally:
-            self.dispatches, self.probe_points, self.guard = before
+            self.dispatches, self.probe_points, self.until = before
 
     def probe(self, name: str, x: Tensor) -> None:
         after = len(self.dispatches)
@@ -133,13 +133,13 @@ class Recorder:
                 raise ValueError("probe takes what an op of this plan has computed")
         self.probe_points.append(ProbePoint(name, x, x.shape, after))
 
-    def store(self, x: Tensor, slot: Tensor) -> None:
-        if slot.dtype == np.float16:
-            self.pack(x, slot)
+    def store(self, x: Tensor, buffer: Tensor) -> None:
+        if buffer.dtype == np.float16:
+            self.pack(x, buffer)
             return
         if x.buffer is not None:
             raise ValueError("store takes an intermediate of this plan, once")
-        x.buffer = slot.buffer
+        x.buffer = buffer.buffer
 
     def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         if prod(shape) != prod(x.shape):
@@ -148,7 +148,7 @@ class Recorder:
         return x
 
     def pack(self, x: Tensor, y: Tensor) -> None:
-        """y = x in float16."""
+        """Record y = x in float16."""
         count = prod(y.shape)
         self.check_multiple_of_4("number of values to store in float16", count)
         groups = ceil(count / 256)
@@ -163,11 +163,11 @@ class Recorder:
     # -- recording ----------------------------------------------------------------------------
 
     def intermediate(self, *shape: int) -> Tensor:
-        """An intermediate of the plan being recorded."""
+        """A float32 intermediate of the plan that is recorded; the plan assigns its buffer."""
         return Tensor(shape, np.dtype(np.float32))
 
     def check_multiple_of_4(self, what: str, count: int) -> None:
-        """Kernels read four numbers at a time; DeviceError where that does not come out even."""
+        """Raise DeviceError unless count is a multiple of 4: kernels read vec4s."""
         if count % 4:
             raise DeviceError(
                 f"{self.name}: {what} {count} is not a multiple of 4, as kernels need it; "
@@ -182,9 +182,10 @@ class Recorder:
         work: float = 0.0,
         **parameters: Parameter,
     ) -> None:
-        """Record one dispatch; None binds the stand-in. `work` counts floating-point operations.
+        """Record one dispatch of a kernel over tensors, None for an operand that is not given.
 
-        Raises DeviceError for what the device or its limits do not allow.
+        work: its floating-point operations. Raises DeviceError where limits of the device are
+        exceeded.
         """
         bound = tuple(self.nothing if tensor is None else tensor for tensor in tensors)
         for tensor in bound:
@@ -217,13 +218,14 @@ def weights_of(tensor: Tensor) -> str:
 
 
 def folded(groups: int) -> tuple[int, int]:
-    """A grid of so many workgroups, or a few more."""
+    """A two-dimensional grid of `groups` workgroups, or a few more."""
     across = min(groups, MAX_WORKGROUPS)
     return across, ceil(groups / across)
 
 
 def window_rows(x: Tensor, batch: int) -> int:
-    """The rows of each window of a batch. Raises ValueError where they are not the same."""
+    """The rows of each window of a batch. Raises ValueError where batch does not divide the
+    rows."""
     rows, rest = divmod(x.shape[0], batch)
     if rest:
         raise ValueError(f"{x.shape[0]} rows are not {batch} windows")

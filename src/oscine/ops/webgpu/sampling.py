@@ -1,4 +1,4 @@
-"""What decides on the next token, on the GPU."""
+"""Logits processors, sampling and beam search on the GPU."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops.state import FinishedBeams, TalkerState, TextDecoderState
 from oscine.ops.webgpu.recorder import Recorder
 
-CHUNK = 512  # logits a workgroup of a scan takes
-MAX_CODES = 65536  # of a vocabulary: sums of so many masses still fit
+CHUNK = 512  # logits a workgroup of a first pass
+MAX_CODES = 65536  # of a vocabulary, whose fixed-point sums still fit
 
 
 class GpuSampling(Recorder):
-    """Recording; shapes and meaning: oscine.ops.reference.sampling."""
+    """Records the ops of oscine.ops.reference.sampling, which has their definitions."""
 
     def no_speech(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> None:
         lines = state.rows.shape[0]
@@ -65,21 +65,21 @@ class GpuSampling(Recorder):
     ) -> None:
         lines, room, places = state.rows.shape[0], state.tokens.shape[1], finished.rows.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
-        ranks, speakers = beams + 1, lines // share
-        parts = self.intermediate(speakers, chunks, 2, 3 + 2 * ranks)
-        offers = self.intermediate(speakers, 1 + 2 * ranks)
+        ranks, sources = beams + 1, lines // share
+        parts = self.intermediate(sources, chunks, 2, 3 + 2 * ranks)
+        candidates = self.intermediate(sources, 1 + 2 * ranks)
         self.dispatch(
-            "beam_search_partial", [logits, masks, params, state.rows, parts], (chunks, speakers),
+            "beam_search_partial", [logits, masks, params, state.rows, parts], (chunks, sources),
             CHUNK=CHUNK, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
-            "beam_search_rank", [parts, params, state.rows, offers], (speakers,),
+            "beam_search_rank", [parts, params, state.rows, candidates], (sources,),
             CHUNKS=chunks, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "beam_search_advance",
             [
-                *(offers, params, state.rows, state.tokens, state.cache_indirection),
+                *(candidates, params, state.rows, state.tokens, state.cache_indirection),
                 *(finished.rows, finished.tokens),
             ],
             (lines // beams,),

@@ -16,19 +16,19 @@ from oscine.ops.state import TRANSDUCER_PARAMS_HEAD, ContextGraphTensors, LstmSt
 from oscine.ops.types import Cell, Linear
 from oscine.ops.webgpu.recorder import Recorder, weights_of
 
-CHUNK = 1024  # logits a workgroup of a scan takes, at most
-WORKGROUP = 64  # invocations of a workgroup of subgroup teams
+CHUNK = 1024  # maximum of logits a workgroup of a first pass
+WORKGROUP = 64  # invocations of a workgroup of subgroups
 MAX_BLOCK_FRAMES = 128  # frames of a block
 FOLD = 32768  # workgroups along one axis
 
 
 class GpuTransducer(Recorder):
-    """Recording; shapes and meaning: oscine.ops.reference.transducer."""
+    """Records the ops of oscine.ops.reference.transducer, which has their definitions."""
 
     def row_groups(self, rows: int) -> tuple[dict[str, Parameter], int]:
-        """Who computes each of `rows` sums: parameters, and workgroups of two teams or more.
+        """Parameters and number of workgroups for `rows` sums, a subgroup or a workgroup each.
 
-        Subgroups of 64 or 128 take two turns.
+        Subgroups of 64 or 128 lanes take two sums one after another.
         """
         if self.workgroup_reduce == "shared":
             return {"ROW_REDUCE": "shared"}, rows
@@ -40,15 +40,17 @@ class GpuTransducer(Recorder):
         rows, width = state.rows.shape[0], table.shape[1]
         if width % 4:
             raise DeviceError(
-                f"{self.name}: a prediction network of width {width} is no multiple of 4, as "
-                "kernels need it; NumPy takes any"
+                f"{self.name}: a prediction network of width {width} is not a multiple of 4, as "
+                "kernels need; NumPy takes any"
             )
         reduce, groups = self.row_groups(width)
         for layer, cell in enumerate(cells):
             weights = table, cell.input.weight, cell.hidden.weight
             kinds = {weights_of(weight) for weight in weights}
             if len(kinds) > 1 or any(weight.parts for weight in weights):
-                raise DeviceError(f"{self.name}: a prediction network must be of one kind of float")
+                raise DeviceError(
+                    f"{self.name}: the weights of a prediction network must have one dtype"
+                )
             self.dispatch(
                 "lstm",
                 [
