@@ -107,7 +107,7 @@ def test_a_request_beside_the_vocabulary_is_refused(
     with pytest.raises(UsageError, match=f"^{id} is not a token id; this model has 0 to "):
         whisper.submit(DecodingSequence(window(whisper), replace(PLAIN, **{field: wrong})))
     for sot in (2, -1):
-        with pytest.raises(UsageError, match=f"row {sot}"):
+        with pytest.raises(UsageError, match=f"sot_index must be below 2, not {sot}"):
             whisper.submit(DecodingSequence(window(whisper), replace(PLAIN, sot_index=sot)))
 
 
