@@ -307,7 +307,6 @@ USES = {
     **dict.fromkeys(("prepend_punctuations", "append_punctuations"), "models/whisper/words.py"),
     **dict.fromkeys(("logprob_threshold", "no_speech_threshold"), "models/whisper/fallback.py"),
     **dict.fromkeys(("vad_threshold", "vad_speech_pad_ms"), "models/transcription.py"),
-    "streamed_text": "models/qwen3_tts/pipeline.py",
     "temperature_increment_on_fallback": "cli/transcribe.py",
 }
 
