@@ -121,7 +121,7 @@ def test_channels_that_are_not_there():
 
 @pytest.mark.parametrize("channel", [0, -1, 1.0, "1", True])
 def test_what_is_no_channel(channel):
-    with pytest.raises(UsageError, match="channels are counted from 1"):
+    with pytest.raises(UsageError, match="channels are numbered from 1"):
         open_source(recording(2), channel)
 
 

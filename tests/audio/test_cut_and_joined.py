@@ -62,7 +62,7 @@ def test_a_file_of_sound_alone_that_is_cut_is_told_by_its_length(
     assert not caplog.records
     decode(data[: len(data) // 2])
     (message,) = caplog.messages
-    assert re.search(r"ends before the (9\.9|10\.\d) s that it says it holds", message), message
+    assert re.search(r"ends before the (9\.9|10\.\d) s stated in its header", message), message
 
 
 FAST = {"movflags": "faststart"}
@@ -78,7 +78,7 @@ KINDS = {
     **{name: (name, "pcm_s16be", {}) for name in ("aiff", "au")},
 }
 TOLD = re.compile(
-    r"bytes: (breaks off|ends before the [\d.]+ s that it says it holds|is damaged in one place)"
+    r"bytes: (breaks off|ends before the [\d.]+ s stated in its header|is damaged in one place)"
 )
 REFUSED = re.compile(
     r"bytes: (has no whole index \(moov\), as an mp4 or mov that is cut off; copy it again"

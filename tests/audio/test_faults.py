@@ -67,7 +67,7 @@ def test_a_header_that_says_too_little_is_not_believed(caplog, tmp_path, kind, b
             assert len(decode(source).samples) == len(LONG)
     assert len(messages(caplog)) == 3
     assert messages(caplog)[0] == (
-        f"{path}: says that it holds less than it does; using the 2.5 s that can be read"
+        f"{path}: has more audio than its header says; using the 2.5 s that can be read"
     )
 
 

@@ -217,7 +217,7 @@ def test_non_finite_arrays(bad):
 
 def test_damage_louder_than_any_recording():
     decode(np.full(500, 2.0**31))  # the wrong scale is still a recording
-    with pytest.raises(AudioError, match=r"take 3: holds samples beyond .*; scale floats to -1"):
+    with pytest.raises(AudioError, match=r"take 3: has samples beyond .*; scale floats to -1"):
         list(open_source(np.full(500, -1e30), name="take 3").blocks())
 
 
@@ -237,8 +237,8 @@ def test_a_matrix_is_an_array():
         (np.zeros(9, bool), "bool"),
         (np.array(["a"]), "not audio"),
         (np.zeros(9, np.uint16), "uint16"),
-        (np.zeros(9, np.int64), "int64.*64 bits do not say what full scale is"),
-        (np.zeros(9, ">i8"), "64 bits do not say what full scale is"),
+        (np.zeros(9, np.int64), "int64.*64-bit integers have no defined full scale"),
+        (np.zeros(9, ">i8"), "64-bit integers have no defined full scale"),
     ],
 )
 def test_arrays_that_are_no_samples(array, words):

@@ -248,7 +248,7 @@ def test_a_gap_of_the_clock_becomes_silence(warnings, container, codec):
     audio = check(muxed(container, codec, shift=gap(4.5, 20)), codec, least=9)
     assert audio.duration == pytest.approx(30, abs=0.15)
     (message,) = warnings()
-    assert message.startswith("bytes: lacks some of its sound; silence replaces ")
+    assert message.startswith("bytes: lacks some of its audio; silence replaces ")
     assert message.endswith("; using the 10.0 s that can be read") or container == "asf"
     ((begin, end),) = silences(message)
     assert end - begin == pytest.approx(20, abs=0.11) and begin == pytest.approx(4.5, abs=0.8)
@@ -448,7 +448,7 @@ def test_a_late_track_that_is_cut_off_is_told_by_its_length(warnings, tmp_path, 
     audio = decode(data[: places[len(places) * 2 // 3]])
     assert late < audio.duration < late + 9
     stated = 10 + late * (container == "matroska")
-    assert f"ends before the {stated:.1f} s that it says it holds" in " ".join(warnings())
+    assert f"ends before the {stated:.1f} s stated in its header" in " ".join(warnings())
 
 
 @pytest.mark.parametrize("counted", [True, False])

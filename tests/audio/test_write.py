@@ -208,9 +208,13 @@ def test_formats_by_suffix_or_name(target: Any, name: str | None, expected: str)
 @pytest.mark.parametrize(
     ("target", "name", "problem"),
     [
-        ("a.doc", None, "a.doc: .doc is no audio format; known are wav, raw, mp3, flac, opus, "),
-        ("a", None, "a: no suffix names a format; known are wav"),
-        ("a.wav", "doc", "there is no audio format 'doc'; known are wav"),
+        (
+            "a.doc",
+            None,
+            "a.doc: .doc is not an audio format; supported: wav, raw, mp3, flac, opus, ",
+        ),
+        ("a", None, "a: no suffix names a format; supported: wav"),
+        ("a.wav", "doc", "unknown audio format 'doc'; supported: wav"),
     ],
 )
 def test_unknown_formats_are_told_those_there_are(
@@ -222,7 +226,7 @@ def test_unknown_formats_are_told_those_there_are(
 
 def test_an_encoder_that_pyav_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(encode.CODECS, "mp3", encode.Codec("mp3", "libnone"))
-    with pytest.raises(UsageError, match="mp3 cannot be written: PyAV is here without the encoder"):
+    with pytest.raises(UsageError, match="mp3 cannot be written: PyAV has no encoder"):
         save(speechlike(0.1), tmp_path / "a.mp3")
     assert os.listdir(tmp_path) == []
 
@@ -232,7 +236,7 @@ def test_an_encoder_that_pyav_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_samples_that_are_not_finite(bad: float, name: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{name}"
     path.write_bytes(b"old")
-    with pytest.raises(NonFiniteError, match="samples are not finite"):
+    with pytest.raises(NonFiniteError, match="non-finite samples"):
         save(Audio(np.array([0, bad], np.float32), RATE), path)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == [path.name]
@@ -258,13 +262,13 @@ def test_what_is_no_rate(rate: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        (None, "NoneType is no place for sound; give a path or a binary file object"),
-        (3, "int is no place"),
-        (b"a.wav", "bytes is no place"),
+        (None, "NoneType cannot be written to; give a path or a binary file object"),
+        (3, "int cannot be written to"),
+        (b"a.wav", "bytes cannot be written to"),
         (io.StringIO(), "open as text; open it with mode 'wb'"),
-        ("a\0.wav", r"'a\\x00\.wav' is no name for a file"),
-        (Path("a\0.wav"), "is no name for a file"),
-        ("\ud800.wav", r"'\\ud800\.wav' is no name for a file"),
+        ("a\0.wav", r"'a\\x00\.wav' is not a file name"),
+        (Path("a\0.wav"), "is not a file name"),
+        ("\ud800.wav", r"'\\ud800\.wav' is not a file name"),
     ],
 )
 @pytest.mark.parametrize("form", [None, "wav", "mp3"])
@@ -287,7 +291,7 @@ def test_file_objects_that_take_no_sound(name: str, tmp_path: Path) -> None:
         save(speechlike(0.1), read_only, name)  # type: ignore[arg-type]
     with pytest.raises(OscineError, match="file object: cannot be written"):
         save(speechlike(0.1), Text(), name)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="a format is a name, not 3; known are wav"):
+    with pytest.raises(UsageError, match="an audio format must be a name, not 3; supported: wav"):
         save(speechlike(0.1), io.BytesIO(), 3)  # type: ignore[arg-type]
 
 

@@ -88,7 +88,7 @@ def decode_track(
             if not number:
                 raise
             damage.add(error)
-            damage.warn("goes on with what is not a recording")
+            damage.warn("continues with data that is not audio")
             return
         with container:
             yield from _track(name, container, taken.of(container), part, resampler, damage)
@@ -102,7 +102,7 @@ def _warn_of_ending(
     """Warn of a file that ends elsewhere than its header says, unless it was warned of already."""
     if header is not None and header.understated:
         if header.data:
-            damage.warn("says that it holds less than it does")
+            damage.warn("has more audio than its header says")
     elif not damage.warned and not (header and header.streamed):
         if damage.cut or is_truncated(file):
             damage.warn("breaks off")
@@ -203,9 +203,9 @@ class _DamageReport:
             places = f"{self.count} places" if self.count > 1 else "one place"
             self.warn(f"is damaged in {places} ({self.first}){_filled(clock, late)}")
         elif clock.gap_count > bool(late):
-            self.warn(f"lacks some of its sound{_filled(clock, late)}")
+            self.warn(f"lacks some of its audio{_filled(clock, late)}")
         elif stated is not None and length - late * (not stated[1]) < stated[0] - 1.0:
-            self.warn(f"ends before the {stated[0]:.1f} s that it says it holds")
+            self.warn(f"ends before the {stated[0]:.1f} s stated in its header")
         self.count, self.first, self.late = 0, "", None
         clock.reset()
 

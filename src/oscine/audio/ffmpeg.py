@@ -12,7 +12,7 @@ class _AtFirstUse:
     """Stands in for the module `av` until an attribute is used."""
 
     def __getattr__(self, name: str) -> Any:
-        with needed("av", "sound of another kind or rate", "give samples at 16 kHz as an array"):
+        with needed("av", "audio of another type or rate", "give samples at 16 kHz as an array"):
             return getattr(import_module("av"), name)
 
 

@@ -113,7 +113,7 @@ class Source(ABC):
             if peak > MIN_INTEGER_PEAK:
                 self._warn_of_scale(float(peak))
             if peak > MAX_AMPLITUDE:
-                problem = f"holds samples beyond {MAX_AMPLITUDE:g} times full scale"
+                problem = f"has samples beyond {MAX_AMPLITUDE:g} times full scale"
                 raise AudioError(self.name, problem, "scale floats to -1 … 1")
             waiting.append(piece)
             count += len(piece)
@@ -243,7 +243,7 @@ def open_source(
     if channel is None:
         return _open(source, name)
     if isinstance(channel, bool) or not isinstance(channel, int) or channel < 1:
-        raise UsageError(f"channels are counted from 1; {channel!r} is none")
+        raise UsageError(f"channels are numbered from 1, not {channel!r}")
     return _open(source, name).with_channel(channel)
 
 
@@ -338,7 +338,7 @@ def _file(path: Path, label: str) -> Source:
 def _standard_input(name: str | None) -> Source:
     label = name or "standard input"
     if sys.stdin is None or sys.stdin.isatty():
-        raise AudioError(label, "holds no recording", "pipe one in or name a file")
+        raise AudioError(label, "has no recording", "pipe one in or name a file")
     return _file_object(getattr(sys.stdin, "buffer", sys.stdin), label)
 
 
@@ -369,7 +369,7 @@ def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
     samples = np.asarray(samples)  # not np.matrix, which stays 2-D whatever is done
     try:
         if samples.dtype.newbyteorder("=") == np.int64:
-            remedy = "64 bits do not say what full scale is: convert to int16 or float"
+            remedy = "64-bit integers have no defined full scale: convert to int16 or float"
             raise TypeError
         to_float(samples[:0])
     except (TypeError, IndexError):

@@ -167,7 +167,7 @@ class InMemory:
         self._samples = samples
 
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
-        """All of it at once."""
+        """The samples as one block; ValueError for another rate."""
         if rate != SAMPLE_RATE:
             raise ValueError(f"samples are at {SAMPLE_RATE} Hz, not {rate}")
         if len(self._samples):

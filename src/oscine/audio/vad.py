@@ -47,14 +47,14 @@ class VadOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise UsageError(f"a VAD threshold lies above 0 and up to 1; {self.threshold} does not")
+            raise UsageError(f"VAD threshold must be above 0 and at most 1, not {self.threshold}")
         if self.neg_threshold is not None and not 0 <= self.neg_threshold <= self.threshold:
             raise UsageError(
-                f"a VAD neg_threshold lies from 0 to the threshold; {self.neg_threshold} does not"
+                f"VAD neg_threshold must be from 0 to the threshold, not {self.neg_threshold}"
             )
         for name in ("min_speech_duration_ms", "min_silence_duration_ms", "speech_pad_ms"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise UsageError(f"VAD {name} is {getattr(self, name)}; give milliseconds from 0")
+                raise UsageError(f"VAD {name} must be at least 0 ms, not {getattr(self, name)}")
         if not self.max_speech_duration_s > 0:
             raise UsageError("VAD max_speech_duration_s must be more than 0")
 

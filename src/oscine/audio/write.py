@@ -40,15 +40,19 @@ def format_of(target: Target, name: str | None = None) -> str:
 
     Raises UsageError for an unknown format, or one that this machine's PyAV cannot encode.
     """
-    known = f"known are {', '.join(FORMATS)}"
+    known = f"supported: {', '.join(FORMATS)}"
     if name is not None and not isinstance(name, str):
-        raise UsageError(f"a format is a name, not {name!r}; {known}")
+        raise UsageError(f"an audio format must be a name, not {name!r}; {known}")
     if name is not None:
         chosen = name.lower().removeprefix(".")
-        problem = f"there is no audio format {name!r}"
+        problem = f"unknown audio format {name!r}"
     elif isinstance(target, str | Path):
         chosen = Path(target).suffix.lower().removeprefix(".")
-        said = f"{Path(target).suffix} is no audio format" if chosen else "no suffix names a format"
+        said = (
+            f"{Path(target).suffix} is not an audio format"
+            if chosen
+            else "no suffix names a format"
+        )
         problem = f"{target}: {said}"
     else:
         chosen = "wav"
@@ -61,8 +65,7 @@ def format_of(target: Target, name: str | None = None) -> str:
             av.codec.Codec(codec, "w")
         except (av.error.FFmpegError, ValueError):
             raise UsageError(
-                f"{chosen} cannot be written: PyAV is here without the encoder {codec}; "
-                "write wav or flac"
+                f"{chosen} cannot be written: PyAV has no encoder {codec}; write wav or flac"
             ) from None
     return chosen
 
@@ -75,12 +78,12 @@ def check_target(target: object) -> None:
         except UnicodeEncodeError:
             name = b"\0"  # half a surrogate
         if b"\0" in name:
-            raise UsageError(f"{str(target)!r} is no name for a file")
+            raise UsageError(f"{str(target)!r} is not a file name")
     elif isinstance(target, io.TextIOBase):
         raise UsageError("the file object is open as text; open it with mode 'wb'")
     elif not callable(getattr(target, "write", None)):
         kind = type(target).__name__
-        raise UsageError(f"{kind} is no place for sound; give a path or a binary file object")
+        raise UsageError(f"{kind} cannot be written to; give a path or a binary file object")
 
 
 def save(
@@ -169,7 +172,7 @@ class AudioWriter:
             kind = f"{given.dtype} {list(given.shape)}"
             raise UsageError(f"{self.name}: an array of {kind} is not mono samples [n]")
         if not np.isfinite(numbers).all():
-            raise NonFiniteError(f"{self.name}: samples are not finite; nothing of them is written")
+            raise NonFiniteError(f"{self.name}: non-finite samples; none of them were written")
         try:
             for start in range(0, len(numbers), BLOCK_SAMPLES):
                 self._encoder.write(numbers[start : start + BLOCK_SAMPLES])

@@ -142,10 +142,8 @@ class EncoderRunner:
         except DeviceMemoryError:
             self.backend.release(*rel_positions)
             raise
-        self.rel_positions, self.max_distance = (
-            rel_positions,
-            max_distance,
-        )  # not before they are what they say
+        # Only now, so that a failure leaves no table without values.
+        self.rel_positions, self.max_distance = rel_positions, max_distance
 
 
 class EncoderPlan:

@@ -108,7 +108,7 @@ class NemoFeatures:
     def _kept(
         self, stretches: Iterator[NDArray[np.float32]], most: int
     ) -> Iterator[NDArray[np.float32]]:
-        """The same blocks, cached as long as they fit."""
+        """The blocks of frames unchanged; caches them up to `most` samples."""
         for stretch in stretches:
             self._keep = self._keep and self.samples <= most
             if self._keep:

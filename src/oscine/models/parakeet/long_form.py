@@ -173,7 +173,7 @@ class LongFormDecoder:
     def fill_gaps(
         self, words: Sequence[WordTokens], start: int, stop: int, origin: int
     ) -> Iterator[WordTokens]:
-        """The words of frames `start` to `stop`, and those that speech between them gives.
+        """The words of frames `start` to `stop`, and those of missed speech between them.
 
         More than MIN_MISSED_SPEECH_S of speech without a word is decoded again, alone, in a
         window that was not decoded before. Without such a window, as where the whole recording is
