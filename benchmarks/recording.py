@@ -47,7 +47,7 @@ from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops import Backend, LayerNorm
 from oscine.ops.webgpu import Gpu
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 from oscine.types import Transcript
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "spoken.wav"
@@ -106,12 +106,12 @@ def busy_share(spans: NDArray[np.float64]) -> float:
     return float(1 - gaps.sum() / whole) if whole else 0.0
 
 
-def stand_in_tokenizer(vocabulary: int) -> Tokenizer:
+def stand_in_tokenizer(vocabulary: int) -> WhisperTokenizer:
     """A tokenizer of a multilingual vocabulary's size, in which every text token is a word."""
     end = vocabulary - STAMPS - SPECIAL - LANGUAGES[vocabulary]
     single = [bytes([byte]) for byte in range(256)]
     words = [f" w{number}".encode() for number in range(256, end - 1)]
-    return Tokenizer([*single, *words, b""], {}, EXAMPLE)
+    return WhisperTokenizer([*single, *words, b""], {}, EXAMPLE)
 
 
 def without_repeats(weights: WhisperWeights) -> WhisperWeights:
@@ -157,7 +157,7 @@ def front_end(recording: Path, n_mels: int, window_frames: int) -> float:
 
 def options(batch: int, tokens: int, vocabulary: int) -> dict[str, Any]:
     """Exactly `tokens` tokens of text a window, decoded once."""
-    end = stand_in_tokenizer(vocabulary).end
+    end = stand_in_tokenizer(vocabulary).eot
     return {
         "batch_size": batch,
         "language": "en",

@@ -80,7 +80,7 @@ def plain_text(text: str) -> str:
 
     `oscine speak --plain` does the same. Raises UsageError if `text` is not a str.
     """
-    from oscine.text.plain import plain_text as plain
+    from oscine.text.plain_text import plain_text as plain
 
     return plain(text)
 

@@ -33,7 +33,7 @@ def test_markdown_is_spoken_plainly(
     """As an argument, from a file, and from standard input as it comes."""
     Path("a.md").write_text("# News\n\n- **one** 🎉\n\n```\ncode\n```\n", "utf-8")
     assert speak("a.md", "--plain", "-o", "a.wav") == 0
-    assert "a block of code is left out of the speech" in caplog.text
+    assert "skipped a code block" in caplog.text
     assert speak("see [it](http://x.org)", "--plain", "-o", "b.wav") == 0
     stdin(monkeypatch, "# One\n\n**Two**\n")
     assert speak("-", "--plain", "-o", "c.wav") == 0

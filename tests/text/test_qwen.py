@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "goldens" / "qwen3_tts" / "text"
 SHIPPED = GOLDEN / "ckpt"
 META = json.loads((GOLDEN / "meta.json").read_text("utf-8"))
 TOKENIZER = QwenTokenizer.load(SHIPPED)
-CONTROL = set(TOKENIZER.specials.values())
+CONTROL = set(TOKENIZER.special_tokens.values())
 BYTES = unicode_to_byte()
 PIECES = {
     id: bytes(BYTES[letter] for letter in token)
@@ -40,17 +40,19 @@ def test_ids_are_upstreams(index: int) -> None:
     with np.load(GOLDEN / "expected.npz") as expected:
         ids = expected[f"t{index}/ids"].tolist()
     text = META["texts"][index]
-    assert TOKENIZER.encode(text, specials=True) == ids
+    assert TOKENIZER.encode(text, allow_special=True) == ids
     if "<|" not in text:
         assert TOKENIZER.encode(text) == ids
 
 
 def test_a_text_never_makes_control_tokens() -> None:
-    for name in TOKENIZER.specials:
+    for name in TOKENIZER.special_tokens:
         text = f"say {name} now"
         ids = TOKENIZER.encode(text)
         assert not CONTROL & set(ids) and spoken(ids) == text
-        assert CONTROL & set(TOKENIZER.encode(text, specials=True)) == {TOKENIZER.special(name)}
+        assert CONTROL & set(TOKENIZER.encode(text, allow_special=True)) == {
+            TOKENIZER.special_id(name)
+        }
 
 
 @given(st.text())
@@ -64,22 +66,26 @@ def test_every_text_can_be_had_back(text: str) -> None:
     assert spoken(ids) == unicodedata.normalize("NFC", text)
 
 
-@given(st.lists(st.sampled_from([*TOKENIZER.specials, "a", " the", "\n", "<|", "|>"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from([*TOKENIZER.special_tokens, "a", " the", "\n", "<|", "|>"]), max_size=8
+    )
+)
 def test_special_tokens_part_a_text(parts: list[str]) -> None:
     text = "".join(parts)
-    names = [part for part in parts if part in TOKENIZER.specials]
-    found = [id for id in TOKENIZER.encode(text, specials=True) if id in CONTROL]
-    assert found == [TOKENIZER.special(name) for name in names]
+    names = [part for part in parts if part in TOKENIZER.special_tokens]
+    found = [id for id in TOKENIZER.encode(text, allow_special=True) if id in CONTROL]
+    assert found == [TOKENIZER.special_id(name) for name in names]
 
 
 def test_half_a_surrogate_pair_is_no_text() -> None:
-    with pytest.raises(UsageError, match="no valid Unicode"):
+    with pytest.raises(UsageError, match="not valid Unicode"):
         TOKENIZER.encode("a\ud800b")
 
 
 def test_a_token_that_is_not_there() -> None:
     with pytest.raises(CheckpointError, match=r"tokenizer_config.json: has no token <\|other\|>"):
-        TOKENIZER.special("<|other|>")
+        TOKENIZER.special_id("<|other|>")
 
 
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Path], object]:
@@ -137,13 +143,13 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "added": (changed("tokenizer_config.json", lambda c: {}), r"no added_tokens_decoder"),
     "number": (
         changed("tokenizer_config.json", added({"-5": {"content": "<x>"}})),
-        r"'-5' is none",
+        r"'-5' is invalid",
     ),
-    "name": (changed("tokenizer_config.json", added({"900": {}})), r"'900' is none"),
+    "name": (changed("tokenizer_config.json", added({"900": {}})), r"'900' is invalid"),
     "owned": (changed("tokenizer_config.json", added({"7": {"content": "<x>"}})), r"another one"),
     "same": (
         changed("tokenizer_config.json", added({"900": {"content": "<tts_pad>"}})),
-        r"900 \('<tts_pad>'\) is another one",
+        r"900 \('<tts_pad>'\) duplicates another one",
     ),
 }
 
@@ -164,7 +170,7 @@ def test_tokens_of_their_own_need_no_merge(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED, folder)
     changed("vocab.json", lambda v: v | {"<mine>": 900})(folder)
     changed("tokenizer_config.json", added({"900": {"content": "<mine>"}}))(folder)
-    assert QwenTokenizer.load(folder).special("<mine>") == 900
+    assert QwenTokenizer.load(folder).special_id("<mine>") == 900
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device here")

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import MAX_PROBLEM, CheckpointError
-from oscine.text.labels import read_pieces
-from oscine.text.longest import LongestMatch
+from oscine.text.longest_match import LongestMatch
 from oscine.text.qwen import QwenTokenizer
-from oscine.text.sentencepiece import read_sentencepiece
-from oscine.text.vocabulary import MAX_LENGTH, MAX_TOKENS
+from oscine.text.sentencepiece_loader import load_sentencepiece_tokenizer
+from oscine.text.sentencepiece_model import read_sentencepiece_model
+from oscine.text.tokenizer_files import MAX_TOKEN_LENGTH, MAX_TOKENS
 from oscine.text.whisper import load_tokenizer
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
@@ -38,10 +38,10 @@ LIES: tuple[Any, ...] = (
 
 def use_whisper(folder: Path) -> None:
     tokenizer = load_tokenizer(folder)
-    assert all(type(id) is int and tokenizer.end <= id < MAX_TOKENS
-               for id in tokenizer.special.values())  # fmt: skip
-    ids = range(tokenizer.end + len(tokenizer.special) + 2)
-    tokenizer.decode_with_timestamps(ids, tokenizer.end + 5).encode()
+    assert all(type(id) is int and tokenizer.eot <= id < MAX_TOKENS
+               for id in tokenizer.special_tokens.values())  # fmt: skip
+    ids = range(tokenizer.eot + len(tokenizer.special_tokens) + 2)
+    tokenizer.decode_with_timestamps(ids, tokenizer.eot + 5).encode()
     try:
         assert tokenizer.decode(tokenizer.encode("a text of 3 words")).encode()
     except CheckpointError as error:
@@ -50,12 +50,12 @@ def use_whisper(folder: Path) -> None:
 
 def use_qwen(folder: Path) -> None:
     tokenizer = QwenTokenizer.load(folder)
-    assert max(tokenizer.encode("a <|im_start|> text", specials=True)) < tokenizer.size
-    assert tokenizer.size <= MAX_TOKENS
+    assert max(tokenizer.encode("a <|im_start|> text", allow_special=True)) < tokenizer.vocab_size
+    assert tokenizer.vocab_size <= MAX_TOKENS
 
 
 def use_labels(folder: Path) -> None:
-    pieces = read_pieces(folder, {}, None, LABELS, folder / "weights")
+    pieces = load_sentencepiece_tokenizer(folder, {}, None, LABELS, folder / "weights")
     assert len(pieces) == LABELS
     pieces.encode("a phrase")
     pieces.decode(range(-1, LABELS + 1)).encode()
@@ -63,7 +63,7 @@ def use_labels(folder: Path) -> None:
 
 def use_list(folder: Path) -> None:
     listed = json.loads((folder / "labels.json").read_text("utf-8"))
-    pieces = read_pieces(folder, {}, listed, 3, folder / "labels.json")
+    pieces = load_sentencepiece_tokenizer(folder, {}, listed, 3, folder / "labels.json")
     pieces.decode(range(3)).encode()
 
 
@@ -169,7 +169,7 @@ def test_two_texts_of_one_id_are_told(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("length", [MAX_LENGTH, MAX_LENGTH + 1])
+@pytest.mark.parametrize("length", [MAX_TOKEN_LENGTH, MAX_TOKEN_LENGTH + 1])
 def test_a_token_is_as_long_as_its_bound_and_no_longer(tmp_path: Path, length: int) -> None:
     token = "a" * length
     (tmp_path / "vocabulary.json").write_text(json.dumps([token, "b", "", "<|endoftext|>"]))
@@ -178,10 +178,10 @@ def test_a_token_is_as_long_as_its_bound_and_no_longer(tmp_path: Path, length: i
     for read in (
         lambda: load_tokenizer(tmp_path),
         lambda: load_tokenizer(tmp_path, packed),
-        lambda: read_pieces(tmp_path, {}, None, 2, tmp_path / "weights"),
-        lambda: read_pieces(tmp_path, {}, [token, "b"], 2, tmp_path / "weights"),
+        lambda: load_sentencepiece_tokenizer(tmp_path, {}, None, 2, tmp_path / "weights"),
+        lambda: load_sentencepiece_tokenizer(tmp_path, {}, [token, "b"], 2, tmp_path / "weights"),
     ):
-        if length <= MAX_LENGTH:
+        if length <= MAX_TOKEN_LENGTH:
             read()
         else:
             with pytest.raises(CheckpointError, match=f"a token of {length} bytes, more than"):
@@ -192,7 +192,7 @@ def test_a_token_is_as_long_as_its_bound_and_no_longer(tmp_path: Path, length: i
 def test_scores_are_finite(score: float) -> None:
     body = b"\x0a\x01a\x15" + struct.pack("<f", score)
     with pytest.raises(CheckpointError, match="a piece has score"):
-        read_sentencepiece(b"\x0a" + bytes([len(body)]) + body, Path("tokenizer.model"))
+        read_sentencepiece_model(b"\x0a" + bytes([len(body)]) + body, Path("tokenizer.model"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

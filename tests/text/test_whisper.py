@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from oscine.errors import CheckpointError
-from oscine.text.whisper import Tokenizer, load_tokenizer, split_words, unicode_to_byte
+from oscine.text.whisper import WhisperTokenizer, load_tokenizer, pretokenize, unicode_to_byte
 
 from ..bounded import run_bounded
 
@@ -39,7 +39,7 @@ PIECES = [
 ]
 VOCABULARY = {spelled(piece): id for id, piece in enumerate(PIECES)}
 EVERY_ID = VOCABULARY | {name: len(PIECES) + at for at, name in enumerate(SPECIAL)}
-TOKENIZER = Tokenizer(PIECES, {}, Path("made up"))
+TOKENIZER = WhisperTokenizer(PIECES, {}, Path("made up"))
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ print(json.dumps({"ids": len(ids), "first": ids[0], "last": ids[-1]}))
 
 
 def test_what_looks_special_is_text() -> None:
-    tokenizer = Tokenizer(PIECES, {"<|en|>": len(PIECES) + 2}, Path("made up"))
+    tokenizer = WhisperTokenizer(PIECES, {"<|en|>": len(PIECES) + 2}, Path("made up"))
     ids = tokenizer.encode("<|en|>")
-    assert max(ids) < tokenizer.end
+    assert max(ids) < tokenizer.eot
     assert tokenizer.decode(ids) == "<|en|>"
 
 
@@ -94,9 +94,9 @@ def test_half_a_character_without_its_rest_is_left_out() -> None:
 
 
 def test_special_tokens_are_shown_only_on_request() -> None:
-    tokenizer = Tokenizer(PIECES, {"<|endoftext|>": len(PIECES)}, Path("made up"))
+    tokenizer = WhisperTokenizer(PIECES, {"<|endoftext|>": len(PIECES)}, Path("made up"))
     begin = len(PIECES) + 9
-    ids = [begin + 54, *tokenizer.encode("he"), begin + 1500, tokenizer.end]
+    ids = [begin + 54, *tokenizer.encode("he"), begin + 1500, tokenizer.eot]
     assert tokenizer.decode(ids) == "he"
     shown = tokenizer.decode_with_timestamps(ids, begin)
     assert shown == "<|1.08|>he<|30.00|><|endoftext|>"
@@ -128,21 +128,21 @@ def write_vocabulary_txt(folder: Path) -> None:
 def test_every_kind_of_file_gives_the_same(tmp_path: Path, write: object) -> None:
     write(tmp_path)  # type: ignore[operator]
     tokenizer = load_tokenizer(tmp_path)
-    assert list(tokenizer.pieces) == PIECES
-    assert tokenizer.special == {name: len(PIECES) + at for at, name in enumerate(SPECIAL)}
+    assert list(tokenizer.token_bytes) == PIECES
+    assert tokenizer.special_tokens == {name: len(PIECES) + at for at, name in enumerate(SPECIAL)}
 
 
 @pytest.mark.parametrize("end", [[], [b"<|endoftext|>", b"[_BEG_]"]])
 def test_raw_pieces_win_over_files(tmp_path: Path, end: list[bytes]) -> None:
     (tmp_path / "tokenizer.json").write_text("not read")
-    assert list(load_tokenizer(tmp_path, [*PIECES, *end]).pieces) == PIECES
+    assert list(load_tokenizer(tmp_path, [*PIECES, *end]).token_bytes) == PIECES
 
 
 def test_a_missing_tokenizer_is_asked_for_elsewhere_or_named(tmp_path: Path) -> None:
     bare, other = tmp_path / "bare", tmp_path / "other"
     bare.mkdir(), other.mkdir()
     write_vocabulary_txt(other)
-    assert load_tokenizer(bare, fallback=lambda: other).end == len(PIECES)
+    assert load_tokenizer(bare, fallback=lambda: other).eot == len(PIECES)
     with pytest.raises(CheckpointError, match="no tokenizer; put one of tokenizer"):
         load_tokenizer(bare)
 
@@ -170,11 +170,11 @@ def test_damage_is_named(tmp_path: Path, name: str, content: str, problem: str) 
 
 def test_a_byte_the_vocabulary_lacks_is_named() -> None:
     with pytest.raises(CheckpointError, match="no token for the byte b'z'"):
-        Tokenizer([b"a"], {}, Path("made up")).encode("az")
+        WhisperTokenizer([b"a"], {}, Path("made up")).encode("az")
 
 
 def test_words_are_split_before_merging() -> None:
-    assert split_words("I'm here,  now 12") == [
+    assert pretokenize("I'm here,  now 12") == [
         b"I", b"'m", b" here", b",", b" ", b" now", b" 12"
     ]  # fmt: skip
 
@@ -187,19 +187,19 @@ def by_the_library(text: str) -> list[bytes]:
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cn"])))
 def test_words_are_those_of_the_library(text: str) -> None:
-    assert split_words(text) == by_the_library(text)
+    assert pretokenize(text) == by_the_library(text)
 
 
 @given(st.text(st.sampled_from("'strevmld ISTLl1½²\t\n\x85\xa0\u2028\x1c-_é日")))
 def test_words_of_spaces_and_contractions_are_those_of_the_library(text: str) -> None:
-    assert split_words(text) == by_the_library(text)
+    assert pretokenize(text) == by_the_library(text)
 
 
 def test_every_character_is_of_the_kind_that_the_library_has_it() -> None:
     """But for those that this Python's or the library's edition of Unicode lacks."""
     known = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code))[0] != "C"]
     text = "".join(f"a{character}1{character}-" for character in [*known, *map(chr, range(160))])
-    ours, theirs = split_words(text), by_the_library(text)
+    ours, theirs = pretokenize(text), by_the_library(text)
     assert b"".join(ours) == b"".join(theirs) == text.encode()
     ends, others = set(accumulate(map(len, ours))), set(accumulate(map(len, theirs)))
     assert len(ends ^ others) < 100

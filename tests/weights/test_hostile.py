@@ -30,20 +30,20 @@ from oscine.errors import OscineError
 from oscine.models.parakeet.weights import load_weights as parakeet
 from oscine.models.qwen3_tts.voices import read_voice as voice
 from oscine.models.whisper.weights import load_weights as whisper
-from oscine.text.labels import read_pieces
+from oscine.text.sentencepiece_loader import load_sentencepiece_tokenizer
 from oscine.text.qwen import QwenTokenizer
 from oscine.text.whisper import load_tokenizer as tokenizer
 from oscine.weights import read_checkpoint as checkpoint
 
 def labels(path):
-    read_pieces(path.parent, {}, None, 3, path)
+    load_sentencepiece_tokenizer(path.parent, {}, None, 3, path)
 
 def phrases(path):
-    pieces = read_pieces(path.parent, {}, None, 200_000, path)
+    pieces = load_sentencepiece_tokenizer(path.parent, {}, None, 200_000, path)
     pieces.encode("a phrase to be heard " * 5)
 
 def qwen(path):
-    QwenTokenizer.load(path).encode("<|im_start|>a text", specials=True)
+    QwenTokenizer.load(path).encode("<|im_start|>a text", allow_special=True)
 
 for name, reader, path in GIVEN:
     print(json.dumps({"begun": name}), flush=True)
@@ -279,11 +279,11 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str]] = {
     "a tokenizer of a million": ("tokenizer", renumbered(1_000_000), "no token has id"),
     "a vocabulary of a million lines": (
         "tokenizer", lambda f: file(f, "vocabulary.txt", b"\n" * 10_000_000).parent,
-        "holds 10000000 tokens, more than 1048576"),
+        "has 10000000 tokens, more than 1048576"),
     "a list of a million": (
         "tokenizer",
         lambda f: file(f, "vocabulary.json", b"[" + b'"",' * 1_500_000 + b'""]').parent,
-        "holds 1500001 tokens"),
+        "has 1500001 tokens"),
     "a vocabulary of 17 MB": (
         "tokenizer", lambda f: file(f, "vocab.json", b" " * (17 << 20)).parent,
         "it has more than 16777216 bytes"),
@@ -291,9 +291,9 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str]] = {
         "tokenizer", lambda f: file(f, "tokenizer.json", b"[" * 100_000).parent, "not valid JSON"),
     "millions of labels": (
         "labels", lambda f: file(f, TOKENIZER_MODEL, b"\x0a\x00" * 8_000_000),
-        "holds 1048577 tokens"),
+        "has 1048577 tokens"),
     "millions of lines": (
-        "labels", lambda f: file(f, "vocab.txt", b"\n" * 10_000_000), "holds 10000000 tokens"),
+        "labels", lambda f: file(f, "vocab.txt", b"\n" * 10_000_000), "has 10000000 tokens"),
     "many pieces of the user's": ("phrases", lambda f: many_pieces(f, 4) / "x", ""),
     "many special tokens": ("qwen", many_specials, ""),
     "a layer of 5000 digits": ("whisper", layer_of_many_digits, "tensors do not fit"),

@@ -55,7 +55,7 @@ def check_text(
 ) -> set[str]:
     """Ids of every text, special tokens parsed as upstream does."""
     for index, text in enumerate(texts):
-        ids = tokenizer.encode(text, specials=True)
+        ids = tokenizer.encode(text, allow_special=True)
         report.same(f"t{index}/ids", ids, arrays[f"t{index}/ids"].tolist())
     # Of the pattern that upstream takes by mistake for a local folder.
     return {f"t{index}/{part}" for index in range(len(texts)) for part in ("ids", "ids_patched")}

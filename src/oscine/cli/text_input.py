@@ -15,7 +15,7 @@ from oscine.cli.inputs import STANDARD_INPUT
 from oscine.cli.jobs import expand_tilde
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
-from oscine.text.plain import plain_parts, plain_text
+from oscine.text.plain_text import plain_parts, plain_text
 
 NOT_TEXT = "is not text in UTF-8; save or convert it as that"
 REFERENCE_TEXT_HINT = "give the words that are said, in quotes, or a file that holds them"

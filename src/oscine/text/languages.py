@@ -1,8 +1,8 @@
-"""Languages as Whisper knows them, by every name and code that people and programs have for them.
+"""Languages of Whisper, by every name and code that people and programs use for them.
 
 Sources: whisper/tokenizer.py for codes and English names; ISO 639-1, 639-2 and 639-3 for the codes
-of two and three letters, with those that were withdrawn; Unicode CLDR for own names; RFC 5646
-for the form of tags such as zh-Hant-TW.
+of two and three letters, withdrawn ones included; Unicode CLDR for own names; RFC 5646 for tags
+such as zh-Hant-TW.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from types import MappingProxyType
 
 from oscine.errors import UsageError
 
-#: A row a language, in the order of Whisper's ids: its code, its English name, and what else it is
-#: called: codes, other English names, own names.
-_TABLE = """
+#: A row a language, in the order of Whisper's ids: code, English name, other codes and names.
+_LANGUAGE_TABLE = """
 en: english, eng, american english, british english
 zh: chinese, zho, chi, cmn, zh-cmn, zh-guoyu, mandarin, mandarin chinese, simplified chinese,
     traditional chinese, 中文, 汉语, 漢語, 普通话, 普通話, 国语, 國語, 华语, 華語,
@@ -121,61 +120,61 @@ jw: javanese, jv, jav, Basa Jawa, Jawa
 su: sundanese, sun, Basa Sunda
 yue: cantonese, zh-yue, yue chinese, 粵語, 粤语, 廣東話, 广东话
 """
-#: What leaves the language to be detected; und is what files state that do not know theirs.
+#: Values that mean language detection; und is for undetermined in files.
 AUTO = ("auto", "und")
 
-_MARKS = re.compile(r"['’‘ʻʼ`]")  # apostrophes, which are spelt in many ways
-_TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
+_APOSTROPHES = re.compile(r"['’‘ʻʼ`]")  # apostrophes, of which there are many
+_LANGUAGE_TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
 
 
-def _key(name: str) -> str:
-    """A name without case, accents, apostrophes and double spaces, by which it is looked up."""
+def _lookup_key(name: str) -> str:
+    """A name without case, accents, apostrophes and double spaces, as the key for lookup."""
     letters = unicodedata.normalize("NFKD", name.casefold())
     bare = "".join(each for each in letters if unicodedata.category(each) != "Mn")
-    return " ".join(_MARKS.sub("", bare).casefold().split())
+    return " ".join(_APOSTROPHES.sub("", bare).casefold().split())
 
 
-def _rows() -> dict[str, list[str]]:
-    joined = _TABLE.strip().replace(",\n    ", ", ").splitlines()
+def _parse_table() -> dict[str, list[str]]:
+    joined = _LANGUAGE_TABLE.strip().replace(",\n    ", ", ").splitlines()
     split = [row.split(": ", 1) for row in joined]
     return {code: names.split(", ") for code, names in split}
 
 
-_ROWS = _rows()
+_ROWS = _parse_table()
 #: Code to English name, in the order of the ids.
 LANGUAGES: Mapping[str, str] = MappingProxyType({code: row[0] for code, row in _ROWS.items()})
-#: Code to all that a language is called, its code first.
+#: Code to all codes and names of a language, its code first.
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {code: (code, *row) for code, row in _ROWS.items()}
 )
-_CODES = {_key(name): code for code, names in NAMES.items() for name in names}
+_CODE_OF_NAME = {_lookup_key(name): code for code, names in NAMES.items() for name in names}
 
 
 def find_language(name: str) -> str | None:
-    """The code of a language of any name or tag, in any case; None for one that is not known.
+    """The code of a language by any name or tag, in any case; None if it is unknown.
 
-    A tag is read as RFC 4647 (3.4, lookup) does: what follows the language, as a script or a
-    region, may be anything. So are locales of systems, as de_DE.UTF-8, and names with a region in
-    brackets, as "Portuguese (Brazil)".
+    A tag is read as by RFC 4647 (3.4, lookup): anything may follow the language, such as a script
+    or a region. System locales such as de_DE.UTF-8 and names with a region in brackets, such as
+    "Portuguese (Brazil)", are read too.
     """
     bare = name.partition("(")[0] if name.rstrip().endswith(")") else name
-    key = _key(bare)
-    if key in _CODES:
-        return _CODES[key]
+    key = _lookup_key(bare)
+    if key in _CODE_OF_NAME:
+        return _CODE_OF_NAME[key]
     tag = re.split("[.@]", key)[0].replace("_", "-")
-    if not _TAG.fullmatch(tag):
+    if not _LANGUAGE_TAG.fullmatch(tag):
         return None
     parts = tag.split("-")
     prefixes = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((_CODES[prefix] for prefix in prefixes if prefix in _CODES), None)
+    return next((_CODE_OF_NAME[prefix] for prefix in prefixes if prefix in _CODE_OF_NAME), None)
 
 
 def language_code(name: str) -> str | None:
-    """The code of a language by `find_language`; None where it is left to be detected.
+    """The code of a language by `find_language`; None if it is to be detected.
 
-    Raises UsageError, which lists the codes, for a language that is not known.
+    Raises UsageError, which lists the codes, for an unknown language.
     """
-    if _key(name) in AUTO:
+    if _lookup_key(name) in AUTO:
         return None
     if (code := find_language(name)) is None:
         raise UsageError(

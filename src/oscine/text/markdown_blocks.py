@@ -1,7 +1,7 @@
-"""Markdown cut into blocks that can be read one after the other, as the text comes.
+"""Splits Markdown into blocks that can be parsed one after another as the text arrives.
 
-A block ends at an empty line, unless what follows is indented (an entry of a list may go on) or
-the line is within code, a comment or a script, none of which is spoken and so none is kept.
+A block ends at a blank line, unless the next line is indented (a list item may continue) or the
+line is within code, a comment or a script. Those are not spoken and are dropped.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Iterable, Iterator
 from io import IncrementalNewlineDecoder
 from itertools import chain
 
-#: A block is read in parts where it is longer, or has more brackets, which are slow to read.
-_MOST, _MOST_BRACKETS = 100_000, 1000
-_MOST_FRONT = 1000  # lines of front matter
+#: A block that is longer, or has more brackets (slow to parse), is parsed in parts.
+_MAX_BLOCK_CHARACTERS, _MAX_BLOCK_BRACKETS = 100_000, 1000
+_MAX_FRONT_MATTER_LINES = 1000  # lines of front matter
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*(?P<mark>`{3,}|~{3,})(?P<info>[^\n]*)")
-_FRONT = re.compile(r"[\w\"'-][^:=\n]{0,100}[:=]|#")
-#: What is left out up to its end, with empty lines: how its line begins, and the end.
-_HIDDEN = (("<!--", "-->"), ("<script", "</script>"), ("<style", "</style>"))
+_FRONT_MATTER = re.compile(r"[\w\"'-][^:=\n]{0,100}[:=]|#")
+#: Blocks that are skipped, blank lines included: the start of their first line, and their end.
+_SKIPPED = (("<!--", "-->"), ("<script", "</script>"), ("<style", "</style>"))
 
 
-def blocks(parts: Iterable[str]) -> Iterator[str]:
-    """The blocks of a text that comes in parts; how it is cut up on its way changes nothing."""
+def split_blocks(parts: Iterable[str]) -> Iterator[str]:
+    """Yield the blocks of a text that arrives in parts; the parts do not change the blocks."""
     held: list[str] = []
     size = brackets = 0
     blank = False
-    for line in _visible(_without_front(_lines(parts))):
+    for line in _skip_code_and_comments(_skip_front_matter(_split_lines(parts))):
         ends = blank and not line[:1].isspace()
-        if held and (ends or size > _MOST or brackets > _MOST_BRACKETS):
+        if held and (ends or size > _MAX_BLOCK_CHARACTERS or brackets > _MAX_BLOCK_BRACKETS):
             yield "".join(held)
             held, size, brackets = [], 0, 0
         blank = bool(line) and not line.strip()
@@ -37,10 +37,10 @@ def blocks(parts: Iterable[str]) -> Iterator[str]:
         yield "".join(held)
 
 
-def _lines(parts: Iterable[str]) -> Iterator[str]:
-    """Lines with their ends, as \n; one that no block holds comes in several.
+def _split_lines(parts: Iterable[str]) -> Iterator[str]:
+    r"""Yield lines with their ends, as \n; a line too long for a block is split.
 
-    After an empty line, "" tells that a line has begun that is not indented.
+    After a blank line, "" means that a line has begun that is not indented.
     """
     ends = IncrementalNewlineDecoder(None, translate=True)
     held: list[str] = []
@@ -49,31 +49,31 @@ def _lines(parts: Iterable[str]) -> Iterator[str]:
         *whole, rest = part.split("\n")
         for end in whole:
             line = "".join([*held, end])
-            yield from _bounded(line + "\n")
+            yield from _split_long_line(line + "\n")
             held, blank = [], not line.strip()
         if rest:
             held.append(rest)
             if blank and not rest[0].isspace():
                 yield ""
             blank = False
-    yield from _bounded("".join(held))
+    yield from _split_long_line("".join(held))
 
 
-def _bounded(line: str) -> Iterator[str]:
-    """The line, cut after a sentence or else anywhere where it is too much for a block."""
+def _split_long_line(line: str) -> Iterator[str]:
+    """Yield the line, cut after a sentence or anywhere if it is too long for a block."""
     at = 0
     while at < len(line):
-        piece = line[at : at + _MOST]
-        if piece.count("[") > _MOST_BRACKETS:
-            piece = "[".join(piece.split("[", _MOST_BRACKETS)[:_MOST_BRACKETS])
+        piece = line[at : at + _MAX_BLOCK_CHARACTERS]
+        if piece.count("[") > _MAX_BLOCK_BRACKETS:
+            piece = "[".join(piece.split("[", _MAX_BLOCK_BRACKETS)[:_MAX_BLOCK_BRACKETS])
         if at + len(piece) < len(line):
             piece = piece[: piece.rfind(". ") + 2 if ". " in piece else None]
         at += len(piece)
         yield piece if at == len(line) else piece + "\n"
 
 
-def _without_front(lines: Iterator[str]) -> Iterator[str]:
-    """Without front matter: what is between two lines of --- or +++ at the very beginning."""
+def _skip_front_matter(lines: Iterator[str]) -> Iterator[str]:
+    """Skip front matter: the text between two lines of --- or +++ at the very beginning."""
     first = next(lines, "")
     mark = first.rstrip()
     if mark not in ("---", "+++"):
@@ -85,7 +85,9 @@ def _without_front(lines: Iterator[str]) -> Iterator[str]:
         kept.append(line)
         if line.rstrip() == mark or (mark == "---" and line.rstrip() == "..."):
             break
-        if len(kept) > _MOST_FRONT or (len(kept) == 2 and not _FRONT.match(line)):
+        if len(kept) > _MAX_FRONT_MATTER_LINES or (
+            len(kept) == 2 and not _FRONT_MATTER.match(line)
+        ):
             yield from kept
             break
     else:
@@ -93,13 +95,13 @@ def _without_front(lines: Iterator[str]) -> Iterator[str]:
     yield from lines
 
 
-def _visible(lines: Iterator[str]) -> Iterator[str]:
-    """Without what is in code between fences, in comments and scripts that have lines of their own.
+def _skip_code_and_comments(lines: Iterator[str]) -> Iterator[str]:
+    """Skip fenced code, and comments and scripts that have lines of their own.
 
-    Of code the fences stay: that it was there is known.
+    The fences of code are kept, so that skipped code can be reported.
     """
     end = fence = ""
-    nested = quoted = False  # the fence, in a list or a quotation, which may end without it
+    nested = quoted = False  # whether the fence is in a list or a quotation, which may end first
     for line in lines:
         begin = line.lstrip().lower()
         if fence and begin and ((quoted and begin[0] != ">") or (nested and not line[0].isspace())):
@@ -118,10 +120,10 @@ def _visible(lines: Iterator[str]) -> Iterator[str]:
             fence, before = found["mark"], line[: found.start("mark")]
             quoted = ">" in before
             nested = not quoted and (len(before) > 3 or bool(before.strip()))
-        end = next((over for mark, over in _HIDDEN if _opens(begin, mark, over)), "")
+        end = next((over for mark, over in _SKIPPED if _opens_skipped(begin, mark, over)), "")
         if not end:
             yield line
 
 
-def _opens(begin: str, mark: str, over: str) -> bool:
+def _opens_skipped(begin: str, mark: str, over: str) -> bool:
     return begin.startswith(mark) and over not in begin

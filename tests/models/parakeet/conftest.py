@@ -13,13 +13,13 @@ from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.sequences import Chunk, Emission, Hypothesis, empty_decisions
 from oscine.models.parakeet.words import Token, WordTokens
 from oscine.ops.reference import Reference
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
 
 FACTOR = 8
 #: Label 2 n begins a word in small letters, 2 n + 1 in capitals; the last four go on or end it.
 NAMES = [name for n in range(50) for name in (f"\u2581w{n}", f"\u2581W{n}")]
 GO_ON, CUT, STOP, COMMA = (len(NAMES) + n for n in range(4))
-TOKENIZER = SentencePieceTokenizer.of([*NAMES, "ing", "cut", ".", ","])
+TOKENIZER = SentencePieceTokenizer.from_pieces([*NAMES, "ing", "cut", ".", ","])
 CONFIG = ParakeetConfig(
     n_mels=4, d_model=8, n_heads=2, n_layers=1, ff_dim=8, conv_kernel_size=3,
     subsampling_channels=4, subsampling_factor=FACTOR, xscaling=False, vocab_size=len(TOKENIZER),

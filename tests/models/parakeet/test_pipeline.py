@@ -24,7 +24,7 @@ from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import load_weights
 from oscine.models.parakeet.words import Token, group_words
 from oscine.ops.reference import Reference
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
 from oscine.types import Word
 
 from .conftest import TOKENIZER, Hearing, Scripted
@@ -195,7 +195,7 @@ def test_clips_and_channels(tdt: Parakeet) -> None:
 def test_hotwords_change_what_is_heard(tdt: Parakeet, caplog: pytest.LogCaptureFixture) -> None:
     audio = recording(FOLDERS[0] / "parakeet_tdt")
     plain = tdt.transcribe(audio, vad_filter=False).text
-    labels = [name[1:] for name in tdt.tokenizer.names if name.startswith("\u2581") and name[1:]]
+    labels = [name[1:] for name in tdt.tokenizer.pieces if name.startswith("\u2581") and name[1:]]
     word = next(label for label in labels if label not in plain)
     boosted = tdt.transcribe(audio, vad_filter=False, hotwords=f"{word}:30").text
     assert word in boosted.split()
@@ -213,8 +213,8 @@ def test_languages() -> None:
     assert english.transcribe(frames, language="en", vad_filter=False).language == "en"
     with pytest.raises(UsageError, match="English-only and does not support language de"):
         english.transcribe(frames, language="de")
-    tokenizer = SentencePieceTokenizer.of(
-        [*TOKENIZER.names[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"]
+    tokenizer = SentencePieceTokenizer.from_pieces(
+        [*TOKENIZER.pieces[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"]
     )
     assert is_multilingual(tokenizer)
     several = Parakeet(Scripted(Hearing([])), tokenizer, "parakeet-v3")

@@ -301,7 +301,7 @@ def test_eight_threads_share_one_model(tdt: Parakeet) -> None:
         for more in ("", "_2")
     ]
     recordings = [np.tile(np.roll(parts[n % 4], 4000 * n), 1 + n % 3) for n in range(8)]
-    words = [name[1:] for name in tdt.tokenizer.names if len(name) > 2]
+    words = [name[1:] for name in tdt.tokenizer.pieces if len(name) > 2]
     options: list[dict[str, Any]] = [
         {
             "vad_filter": False,

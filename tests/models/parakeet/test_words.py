@@ -21,10 +21,10 @@ from oscine.models.parakeet.words import (
     to_tokens,
 )
 from oscine.options.transcribe import TranscribeOptions
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
 from oscine.types import Segment, Word
 
-TOKENIZER = SentencePieceTokenizer.of(
+TOKENIZER = SentencePieceTokenizer.from_pieces(
     ["<unk>", "\u2581so", "\u2581", "5", ".", "me", "\u2581yes", ",", "?", "<0xC3>", "<0xA9>"]
 )
 UNKNOWN, SO, SPACE, FIVE, STOP, ME, YES, COMMA, ASK, BYTE1, BYTE2 = range(11)
@@ -44,7 +44,7 @@ def nemo_text(ids: list[int], tokenizer: SentencePieceTokenizer) -> str:
     special = (r"^\[.*\]$", r"^<.*>$", r"^##", "^\u2581", r"^\s*$")
     marks = {
         character
-        for name in tokenizer.names
+        for name in tokenizer.pieces
         for character in name
         if unicodedata.category(character).startswith("P")
         and not any(re.match(pattern, name) for pattern in special)
@@ -91,7 +91,7 @@ MARKS = ". , : ? ! ; \" ” » ) … – — ’ & ؟ ¿ ( _ 。 、 ' -".split(
 def test_every_mark_of_the_vocabulary_belongs_to_the_word_before(mark: str, space: str) -> None:
     """It takes no time with TDT, with a space in front of it or without, and loses that space."""
     names = ["<unk>", "\u2581he", "llo", mark, "\u2581" + mark, "\u2581you", "\u2581", "h" + mark]
-    tokenizer = SentencePieceTokenizer.of(names)
+    tokenizer = SentencePieceTokenizer.from_pieces(names)
     spaces = {"": 0, "\u2581": 0, "alone": 1, "two": 2}[space]
     found = tokens((1, 0, 16), (2, 16, 32))
     for _ in range(spaces):
@@ -110,8 +110,8 @@ def test_every_mark_of_the_vocabulary_belongs_to_the_word_before(mark: str, spac
 
 @pytest.mark.parametrize("piece", ["[.]", "<.>", "##.", "\u2581.", "x"])
 def test_marks_of_special_pieces_do_not_count(piece: str) -> None:
-    tokenizer = SentencePieceTokenizer.of(["<unk>", "\u2581he", "\u2581.", piece])
-    assert tokenizer.marks == frozenset()
+    tokenizer = SentencePieceTokenizer.from_pieces(["<unk>", "\u2581he", "\u2581.", piece])
+    assert tokenizer.punctuation == frozenset()
     found = tokens((1, 0, 16), (2, 16, 32))
     timing = WordTimer(tokenizer, zero_width_punctuation=True)
     words = [timing.word(spoken) for spoken in group_words(found, tokenizer)]
@@ -120,7 +120,7 @@ def test_marks_of_special_pieces_do_not_count(piece: str) -> None:
 
 def test_a_word_that_begins_with_a_mark_has_no_space_in_front() -> None:
     """As in NeMo's text, though it is a word of its own: a label that is more than a mark."""
-    tokenizer = SentencePieceTokenizer.of(
+    tokenizer = SentencePieceTokenizer.from_pieces(
         ["<unk>", "\u2581he", "\u2581...", "\u2581'tis", "'", "."]
     )
     timing = WordTimer(tokenizer, zero_width_punctuation=True)
@@ -132,7 +132,7 @@ def test_a_word_that_begins_with_a_mark_has_no_space_in_front() -> None:
 
 def test_marks_after_a_border_of_live_chunks_belong_to_the_word_before() -> None:
     """The last word waits for what follows, and so does the one before spaces at the end."""
-    tokenizer = SentencePieceTokenizer.of(["<unk>", "\u2581va", "\u2581", "?", "\u2581?"])
+    tokenizer = SentencePieceTokenizer.from_pieces(["<unk>", "\u2581va", "\u2581", "?", "\u2581?"])
     decoder: Any = object.__new__(StreamingDecoder)
     decoder.tokenizer, decoder.decoded_frames, decoder.subsampling_factor = tokenizer, 0, 8
     for whole in ([1, 2, 3], [1, 2, 2, 3, 1, 4], [2, 1, 4, 3], [4, 1, 2], [1, 1, 2, 3, 2]):

@@ -207,11 +207,11 @@ def test_what_is_no_text(custom: Qwen3Tts, text: Any) -> None:
 
 
 def test_half_a_character(models: dict[str, Qwen3Tts], custom: Qwen3Tts) -> None:
-    assert "the text is no valid Unicode" in refused(custom, "Hello \ud800", voice="ryan")
-    with pytest.raises(UsageError, match="the text is no valid Unicode"):
+    assert "the text is not valid Unicode" in refused(custom, "Hello \ud800", voice="ryan")
+    with pytest.raises(UsageError, match="the text is not valid Unicode"):
         custom.speak(iter(["Hello.", "\udfff"]), voice="ryan", **SHORT)
     design = models["voice_design"]
-    assert "instruct is no valid Unicode" in refused(design, instruct="low \ud800")
+    assert "instruct is not valid Unicode" in refused(design, instruct="low \ud800")
 
 
 def test_newlines_around_a_text_change_nothing(custom: Qwen3Tts) -> None:
@@ -223,7 +223,7 @@ def test_newlines_around_a_text_change_nothing(custom: Qwen3Tts) -> None:
 @pytest.mark.parametrize("special", ["<|im_end|>", "<|im_start|>", "<tts_pad>", "<tts_text_eod>"])
 def test_special_tokens_in_a_text_are_plain_text(custom: Qwen3Tts, special: str) -> None:
     ids = custom.tokenizer.encode(f"a {special} b")
-    assert not set(ids) & set(custom.tokenizer.specials.values())  # type: ignore[attr-defined]
+    assert not set(ids) & set(custom.tokenizer.special_tokens.values())  # type: ignore[attr-defined]
     assert custom.speak(f"a {special} b", voice="ryan", **SHORT).finish_reason == "length"
 
 
@@ -253,7 +253,7 @@ def test_in_context_without_text(base: Qwen3Tts, text: str) -> None:
 NO_WORDS = {
     "3": (3, "reference_text must be text, not 3"),
     "bytes": (b"words", "reference_text must be text, not b'words'"),
-    "half": ("a \ud800", "reference_text is no valid Unicode"),
+    "half": ("a \ud800", "reference_text is not valid Unicode"),
     "endless": ("a" * 100_001, "reference_text has 100001 characters"),
     "empty": (" ", "reference_text is empty"),
 }

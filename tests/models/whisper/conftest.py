@@ -24,7 +24,7 @@ from oscine.models.whisper.sequences import (
 )
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 from tests.engine.test_engine import ByHand
 
 from .golden import GOLDEN, Backends, Decoding, Engines, Halved, Windows, results, time_first
@@ -148,7 +148,7 @@ class Script:
 class HearsAll(Whisper):
     """A detector that takes everything for speech, since the tests use noise as speech."""
 
-    def __init__(self, script: Any, tokenizer: Tokenizer | None, name: str) -> None:
+    def __init__(self, script: Any, tokenizer: WhisperTokenizer | None, name: str) -> None:
         super().__init__(script, tokenizer, name)
         self.engine = script
 
@@ -175,7 +175,7 @@ def scripted() -> Callable[..., Whisper]:
             CONFIG, n_vocab=size, suppress_tokens=(1, 2), begin_suppress_tokens=(32, len(pieces))
         )
         script = Script(config, size - 51, rows)
-        return HearsAll(script, Tokenizer(pieces, {}, Path("made up")), name)
+        return HearsAll(script, WhisperTokenizer(pieces, {}, Path("made up")), name)
 
     return build
 

@@ -19,15 +19,17 @@ from oscine.models.whisper.timing import (
     split_to_word_tokens,
     token_starts,
 )
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 
-BYTES = Tokenizer([*(bytes([byte]) for byte in range(256)), b""], {}, Path("made up"))
+BYTES = WhisperTokenizer([*(bytes([byte]) for byte in range(256)), b""], {}, Path("made up"))
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 START = 4  # three tokens of the start sequence and <|notimestamps|>
 
 
-def pieces(*texts: str | bytes) -> Tokenizer:
-    return Tokenizer([t.encode() if isinstance(t, str) else t for t in texts], {}, Path("made up"))
+def pieces(*texts: str | bytes) -> WhisperTokenizer:
+    return WhisperTokenizer(
+        [t.encode() if isinstance(t, str) else t for t in texts], {}, Path("made up")
+    )
 
 
 def alignment(weights: np.ndarray, probability: float = 0.5) -> Alignment:

@@ -17,7 +17,7 @@ from oscine.models.whisper.tokens import (
     suppressed_tokens,
 )
 from oscine.text.languages import LANGUAGES, language_code
-from oscine.text.whisper import Tokenizer, load_tokenizer
+from oscine.text.whisper import WhisperTokenizer, load_tokenizer
 
 CONFIG = WhisperConfig(
     n_mels=80,
@@ -33,9 +33,11 @@ CONFIG = WhisperConfig(
 )
 
 
-def bare(count: int, multilingual: bool, special_tokens: dict[str, int] | None = None) -> Tokenizer:
+def bare(
+    count: int, multilingual: bool, special_tokens: dict[str, int] | None = None
+) -> WhisperTokenizer:
     pieces = [b"%d" % id for id in range(count)]
-    return Tokenizer(
+    return WhisperTokenizer(
         [*pieces[:-1], b""] if multilingual else pieces, special_tokens or {}, Path("made up")
     )
 

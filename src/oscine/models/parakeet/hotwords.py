@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import UsageError
 from oscine.ops import GRAPH_ARC, GRAPH_NODE
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
 
 log = logging.getLogger(__name__)
 

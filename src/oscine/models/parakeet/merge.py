@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oscine.models.parakeet.words import WordTokens
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
 
 MAX_START_DIFF_FRAMES = 40  # of 10 ms, between the starts of one word in two chunks
 TYPICAL_DIFF_FRAMES = 8  # an encoder frame: most words differ by no more

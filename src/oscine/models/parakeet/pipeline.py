@@ -24,7 +24,7 @@ from oscine.models.parakeet.streaming import DEFAULT_LATENCY_S, stream_updates
 from oscine.models.parakeet.words import ModelInfo
 from oscine.models.transcription import Progress, Transcriber
 from oscine.options.transcribe import TranscribeOptions
-from oscine.text.pieces import SPACE, SentencePieceTokenizer
+from oscine.text.sentencepiece import SPACE, SentencePieceTokenizer
 from oscine.types import Update
 
 MAX_NON_ASCII_SHARE = 0.02  # of tokens with non-ASCII letters in an English vocabulary
@@ -142,6 +142,6 @@ def is_multilingual(tokenizer: SentencePieceTokenizer) -> bool:
     """
     non_ascii = sum(
         any(letter.isalpha() and not letter.isascii() for letter in name.replace(SPACE, ""))
-        for name in tokenizer.names
+        for name in tokenizer.pieces
     )
     return non_ascii > MAX_NON_ASCII_SHARE * len(tokenizer)

@@ -157,7 +157,7 @@ class StreamingDecoder:
         )
         if final or quiet:
             return len(spoken)
-        blank = all(self.tokenizer.is_blank(token.id) for token in spoken[-1])
+        blank = all(self.tokenizer.is_space(token.id) for token in spoken[-1])
         return max(0, len(spoken) - 1 - blank)
 
     def partial_words(self, tokens: list[Token]) -> tuple[Word, ...]:

@@ -35,8 +35,8 @@ from oscine.models.parakeet.config import (
 )
 from oscine.models.parakeet.tensor_names import FILTERS, CheckpointTensors
 from oscine.ops import LayerNorm, Linear
-from oscine.text.labels import read_pieces
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
+from oscine.text.sentencepiece_loader import load_sentencepiece_tokenizer
 from oscine.tree import tree_map
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
@@ -182,7 +182,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
     stated = read_stated_config(checkpoint)
     names = CheckpointTensors.of(checkpoint)
     config = read_config(checkpoint.path, stated, names.entries, names.original_name)
-    tokenizer = read_pieces(
+    tokenizer = load_sentencepiece_tokenizer(
         checkpoint.folder, checkpoint.files, stated.vocabulary, config.vocab_size, checkpoint.path
     )
     encoder, transducer, ctc = load(
@@ -205,7 +205,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
         path=checkpoint.path,
         folder=checkpoint.folder,
         format=names.format,
-        vocabulary=tokenizer.names,
+        vocabulary=tokenizer.pieces,
         stored_dtype="f16" if all(stored_dtype(entry) == "f16" for entry in matrices) else "f32",
         tokenizer=tokenizer,
     )

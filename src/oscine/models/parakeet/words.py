@@ -18,7 +18,7 @@ from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.sequences import Emission
 from oscine.options.transcribe import MAX_SEGMENT_S, SILENCE_GAP_S, SegmentOptions
 from oscine.text.compression import compression_ratio
-from oscine.text.pieces import SentencePieceTokenizer
+from oscine.text.sentencepiece import SentencePieceTokenizer
 from oscine.types import Segment, Word
 
 SENTENCE_ENDS = tuple(".!?。？！")
@@ -82,11 +82,11 @@ def group_words(tokens: Iterable[Token], tokenizer: SentencePieceTokenizer) -> l
     words: list[list[Token]] = []
     blanks: list[Token] = []  # spaces whose word depends on the next token
     for token in tokens:
-        if tokenizer.is_blank(token.id):
+        if tokenizer.is_space(token.id):
             blanks.append(token)
             continue
         begins = bool(blanks) or tokenizer.starts_word(token.id)
-        if not words or (begins and not tokenizer.is_mark(token.id)):
+        if not words or (begins and not tokenizer.is_punctuation(token.id)):
             words.append([])
         words[-1] += [*blanks, token]
         blanks = []
@@ -114,7 +114,7 @@ class WordTimer:
         text = self._spelling.decode(token.id for token in spoken)
         if self._before is not None and self._spelling.starts_word(spoken[0].id):
             text = " " + text
-        text = self._spelling.without_space_before_marks(text)
+        text = self._spelling.strip_space_before_punctuation(text)
         placed = [self._placed(token, is_mark) for token, is_mark in self._with_marks(spoken)]
         return Word(
             start=placed[0].start / FRAMES_PER_SECOND,
@@ -132,8 +132,8 @@ class WordTimer:
         is_mark = False
         flags = []
         for token in reversed(spoken):
-            is_mark = self._spelling.is_mark(token.id) or (
-                is_mark and self._spelling.is_blank(token.id)
+            is_mark = self._spelling.is_punctuation(token.id) or (
+                is_mark and self._spelling.is_space(token.id)
             )
             flags.append(is_mark)
         yield from zip(spoken, reversed(flags), strict=True)

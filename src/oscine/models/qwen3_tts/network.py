@@ -22,10 +22,10 @@ def model(
 ) -> Qwen3Tts:
     """The public model. Raises CheckpointError if the tokenizer belongs to another model."""
     tokenizer = QwenTokenizer.load(weights.folder)
-    if tokenizer.size > weights.config.text_vocab_size:
+    if tokenizer.vocab_size > weights.config.text_vocab_size:
         raise CheckpointError(
             weights.folder,
-            f"its tokenizer has ids up to {tokenizer.size - 1}, its text embedding has "
+            f"its tokenizer has ids up to {tokenizer.vocab_size - 1}, its text embedding has "
             f"{weights.config.text_vocab_size} rows",
             "fetch the whole folder again",
         )

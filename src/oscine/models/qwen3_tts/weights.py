@@ -40,7 +40,7 @@ from oscine.models.qwen3_tts.layers import (
 )
 from oscine.models.qwen3_tts.released import CODEC_FOLDER
 from oscine.ops import Linear, RmsNorm
-from oscine.text.qwen import VOCABULARY
+from oscine.text.qwen import VOCAB_FILE
 from oscine.tree import tree_leaves
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
@@ -192,7 +192,7 @@ def _refuse_mlx(checkpoint: Checkpoint) -> None:
     The error names the repository that the conversion was made from.
     """
     folder, config = checkpoint.folder, checkpoint.config
-    packed = (folder / "tokenizer.json").is_file() and not (folder / VOCABULARY).is_file()
+    packed = (folder / "tokenizer.json").is_file() and not (folder / VOCAB_FILE).is_file()
     if packed or checkpoint.format == "mlx" or "quantization" in config:
         size = MODEL_SIZES.get(str(config.get("tts_model_size")), "0.6B")
         kind = str(config.get("tts_model_type", "custom_voice")).title().replace("_", "")

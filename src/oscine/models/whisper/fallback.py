@@ -22,7 +22,7 @@ from oscine.models.whisper.tokens import (
 )
 from oscine.options.transcribe import BEST_OF, DecodingOptions, FallbackThresholds
 from oscine.text.compression import compression_ratio
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 
 MAX_NEW_TOKENS = 440  # of one window, whatever the text context allows
 
@@ -208,7 +208,7 @@ def _may_be_silence(result: DecodingResult, thresholds: FallbackThresholds) -> b
     return threshold is not None and result.no_speech_prob > threshold
 
 
-def _encode(tokenizer: Tokenizer, text: str | None) -> tuple[int, ...]:
+def _encode(tokenizer: WhisperTokenizer, text: str | None) -> tuple[int, ...]:
     """A prompt's text as ids, with the leading space of words within a sentence.
 
     Blank text gives no ids: after a space alone, the model would end the transcript at once.

@@ -8,7 +8,7 @@ from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.tokenizers import tokenizer_folder
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops import Backend
-from oscine.text.whisper import Tokenizer, load_tokenizer
+from oscine.text.whisper import WhisperTokenizer, load_tokenizer
 
 
 def runner(weights: WhisperWeights, backend: Backend) -> WhisperRunner:
@@ -24,7 +24,7 @@ def model(
     return Whisper(runner, tokenizer, opened.name, opened.rebuild)
 
 
-def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
+def tokenizer_of(weights: WhisperWeights, offline: bool) -> WhisperTokenizer | None:
     """The tokenizer beside the weights, else one of the same size; None without a decoder."""
     if weights.decoder is None:
         return None

@@ -33,7 +33,7 @@ from oscine.models.whisper.tokens import (
 )
 from oscine.models.whisper.transcribe import WhisperTranscription
 from oscine.options.transcribe import DecodingOptions
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 from oscine.types import Update, Word
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Whisper(Transcriber[WhisperRunner]):
     def __init__(
         self,
         runner: WhisperRunner,
-        tokenizer: Tokenizer | None,
+        tokenizer: WhisperTokenizer | None,
         name: str,
         rebuild: Callable[[], WhisperRunner] | None = None,
     ) -> None:

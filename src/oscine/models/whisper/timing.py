@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.models.whisper.sequences import Alignment
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 
 POSITIONS_PER_SECOND = 50
 MEDIAN_FILTER_WIDTH = 7
@@ -41,7 +41,7 @@ def find_alignment(
     alignment: Alignment,
     text_tokens: Sequence[int],
     start: int,
-    tokenizer: Tokenizer,
+    tokenizer: WhisperTokenizer,
     language: str,
 ) -> list[WordTiming]:
     """The words of `text_tokens`, which begin at index `start` of the forced tokens, with times.
@@ -183,7 +183,7 @@ def token_starts(matrix: Matrix) -> Indices:
 
 
 def split_to_word_tokens(
-    tokens: Sequence[int], tokenizer: Tokenizer, language: str
+    tokens: Sequence[int], tokenizer: WhisperTokenizer, language: str
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Split text tokens into words with their tokens; each token belongs to one word.
 
@@ -191,7 +191,7 @@ def split_to_word_tokens(
     before a space and around ASCII punctuation. Tokens that share a character stay together; an
     incomplete character at the end is left out, as in Tokenizer.decode_parts.
     """
-    units = _split_on_unicode(tokens, tokenizer.pieces)
+    units = _split_on_unicode(tokens, tokenizer.token_bytes)
     if language in LANGUAGES_WITHOUT_SPACES:
         return units
     words: list[tuple[str, tuple[int, ...]]] = []

@@ -16,7 +16,7 @@ from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.errors import CheckpointError, UsageError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.text.languages import LANGUAGES
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 
 FRAMES_PER_TIMESTAMP = 2
 SECONDS_PER_TIMESTAMP = FRAMES_PER_TIMESTAMP / FRAMES_PER_SECOND
@@ -66,16 +66,16 @@ class SpecialTokens:
         }
 
 
-def resolve_special_tokens(tokenizer: Tokenizer, config: WhisperConfig) -> SpecialTokens:
+def resolve_special_tokens(tokenizer: WhisperTokenizer, config: WhisperConfig) -> SpecialTokens:
     """The special ids by name, or by their order where the tokenizer lacks the name.
 
     Raises CheckpointError if the tokenizer and the weights differ in size.
     """
-    eot, path = tokenizer.end, tokenizer.path
+    eot, path = tokenizer.eot, tokenizer.path
     # The last text token of a multilingual vocabulary is the empty string.
-    multilingual = eot > 0 and tokenizer.pieces[-1] == b""
+    multilingual = eot > 0 and tokenizer.token_bytes[-1] == b""
     timestamps = config.n_audio_ctx + 1
-    named = tokenizer.special
+    named = tokenizer.special_tokens
     count = _language_count(tokenizer, config.n_vocab - eot - 8 - timestamps)
     after = eot + 2 + count
     by_order = {
@@ -120,19 +120,19 @@ def resolve_special_tokens(tokenizer: Tokenizer, config: WhisperConfig) -> Speci
 class TextDecoderInfo:
     """What decoding needs to know about a model's text decoder: tokenizer, special ids, sizes."""
 
-    tokenizer: Tokenizer
+    tokenizer: WhisperTokenizer
     special_tokens: SpecialTokens
     config: WhisperConfig
 
 
-def _language_count(tokenizer: Tokenizer, by_size: int) -> int:
+def _language_count(tokenizer: WhisperTokenizer, by_size: int) -> int:
     """The number of language tokens: those that are named, else as many as the size implies."""
-    matches = (re.fullmatch(r"<\|(\w+)\|>", name) for name in tokenizer.special)
+    matches = (re.fullmatch(r"<\|(\w+)\|>", name) for name in tokenizer.special_tokens)
     named = sum(match is not None and match[1] in LANGUAGES for match in matches)
     return named or max(0, min(by_size, len(LANGUAGES)))
 
 
-def non_speech_tokens(tokenizer: Tokenizer) -> set[int]:
+def non_speech_tokens(tokenizer: WhisperTokenizer) -> set[int]:
     """The ids of brackets, musical notes and the like, which are annotations and not speech.
 
     Hyphens and apostrophes are included only at the start of a word; of a note of several tokens

@@ -14,9 +14,16 @@ from tokenizers import Tokenizer, models
 
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.weights import load_weights
-from oscine.text.labels import read_pieces
-from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, USER, SentencePieceTokenizer
-from oscine.text.sentencepiece import read_sentencepiece
+from oscine.text.sentencepiece import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    SentencePieceTokenizer,
+)
+from oscine.text.sentencepiece_loader import load_sentencepiece_tokenizer
+from oscine.text.sentencepiece_model import read_sentencepiece_model
 
 FORMATS = Path(__file__).resolve().parents[1] / "goldens" / "parakeet_formats"
 HERE = Path("tokenizer.model")
@@ -47,11 +54,11 @@ def made(*extra: tuple[str, int], model: bytes = b"\x18\x02", normaliser: str = 
 
 def names(pieces: SentencePieceTokenizer, text: str) -> list[str] | None:
     ids = pieces.encode(text)
-    return None if ids is None else [pieces.names[id] for id in ids]
+    return None if ids is None else [pieces.pieces[id] for id in ids]
 
 
 def test_spaces_are_where_words_begin() -> None:
-    pieces = SentencePieceTokenizer.of(
+    pieces = SentencePieceTokenizer.from_pieces(
         ["<unk>", "\u2581he", "llo", "\u2581", "you", ".", "<|en|>", "<pad>"]
     )
     assert pieces.decode([1, 2, 3, 4, 5]) == "hello you."
@@ -63,11 +70,17 @@ def test_spaces_are_where_words_begin() -> None:
     assert [pieces.is_control(id) for id in (-1, *range(9))] == (
         [True, True, False, False, False, False, False, True, True, True]
     )
-    assert pieces.spell(1) == " he" and pieces.spell(2) == "llo" and pieces.spell(6) == ""
+    assert (
+        pieces.piece_text(1) == " he"
+        and pieces.piece_text(2) == "llo"
+        and pieces.piece_text(6) == ""
+    )
 
 
 def test_digits_of_the_users_are_text_and_control_words_are_not() -> None:
-    pieces = read_sentencepiece(made(("7", USER), ("<|de|>", USER), ("<s>", CONTROL)), HERE)
+    pieces = read_sentencepiece_model(
+        made(("7", USER_DEFINED), ("<|de|>", USER_DEFINED), ("<s>", CONTROL)), HERE
+    )
     first = len(pieces) - 3
     assert [pieces.is_control(first + i) for i in range(3)] == [False, True, True]
     assert pieces.decode([first, first + 1, first + 2, first]) == "77"
@@ -75,18 +88,18 @@ def test_digits_of_the_users_are_text_and_control_words_are_not() -> None:
 
 def test_bytes_are_characters_together() -> None:
     extra = [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
-    pieces = read_sentencepiece(made(*extra), HERE)
+    pieces = read_sentencepiece_model(made(*extra), HERE)
     zero = len(pieces) - 256
     euro = [zero + byte for byte in "€".encode()]
     assert pieces.decode(euro) == "€"
     assert pieces.decode([*euro, 7, *euro[:2]]) == "€ "  # a cut character leaves nothing
     assert pieces.decode(euro[1:]) == ""
     assert names(pieces, "€") == ["\u2581", "<0xE2>", "<0x82>", "<0xAC>"]
-    assert pieces.spell(euro[0]) == ""
+    assert pieces.piece_text(euro[0]) == ""
 
 
 def test_pairs_merge_by_score_and_the_leftmost_first() -> None:
-    pieces = read_sentencepiece(made(), HERE)
+    pieces = read_sentencepiece_model(made(), HERE)
     assert names(pieces, "hello") == ["\u2581hello"]
     assert names(pieces, "llo") == ["\u2581", "ll", "o"]  # "ll" comes before "lo"
     assert names(pieces, "  hello   lo ") == ["\u2581hello", "\u2581", "lo"]
@@ -96,13 +109,13 @@ def test_pairs_merge_by_score_and_the_leftmost_first() -> None:
 
 
 def test_the_users_pieces_are_never_merged() -> None:
-    pieces = read_sentencepiece(made(("12", USER), ("h", USER)), HERE)
+    pieces = read_sentencepiece_model(made(("12", USER_DEFINED), ("h", USER_DEFINED)), HERE)
     assert names(pieces, "1212 hell") == (["\u2581", "12", "12", "\u2581", "h", "e", "ll"])
 
 
 def test_compatibility_forms_are_normalised_where_the_model_was_trained_so() -> None:
     plain, normalised = (
-        read_sentencepiece(made(normaliser=name), HERE) for name in ("identity", "nmt_nfkc")
+        read_sentencepiece_model(made(normaliser=name), HERE) for name in ("identity", "nmt_nfkc")
     )
     assert plain.encode("ｈｅ") is None
     assert names(normalised, "ｈｅ") == ["\u2581he"]
@@ -114,7 +127,7 @@ UNIGRAM, WORD, CHARACTER = b"\x18\x01", b"\x18\x03", b"\x18\x04"
 def scored(model: bytes, *pieces: tuple[str, float, int]) -> SentencePieceTokenizer:
     """A model of these pieces; the unknown one is the first."""
     data = piece("<unk>", 0.0, UNKNOWN) + b"".join(piece(*one) for one in pieces)
-    return read_sentencepiece(data + field(2, model), HERE)
+    return read_sentencepiece_model(data + field(2, model), HERE)
 
 
 def test_unigram_takes_the_pieces_of_the_highest_sum() -> None:
@@ -124,7 +137,9 @@ def test_unigram_takes_the_pieces_of_the_highest_sum() -> None:
     assert names(pieces, "hello") == ["\u2581", "hel", "lo"]  # -6.5; BPE's way is worse
     assert names(pieces, "he llo") == ["\u2581he", "\u2581", "llo"]
     assert pieces.encode("hex") is None
-    user = scored(UNIGRAM, *((name, score, NORMAL) for name, score in rows[:5]), ("ell", 0.0, USER))
+    user = scored(
+        UNIGRAM, *((name, score, NORMAL) for name, score in rows[:5]), ("ell", 0.0, USER_DEFINED)
+    )
     assert names(user, "hello") == ["\u2581", "h", "ell", "o"]
     spelled = [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in "ж".encode()]
     with_bytes = scored(UNIGRAM, ("\u2581", -2.0, NORMAL), *spelled)
@@ -164,8 +179,8 @@ def test_unigram_is_that_of_tokenizers(vocabulary: list[tuple[str, int]], text: 
     assert ids is not None
     best = sum(rows[id][1] for id in upstream.encode(spelled).ids)
     packed = {"tokenizer.json": upstream.to_str().encode()}
-    found = read_pieces(HERE.parent, packed, None, len(rows), HERE)
-    assert found.kinds[0] == UNKNOWN
+    found = load_sentencepiece_tokenizer(HERE.parent, packed, None, len(rows), HERE)
+    assert found.types[0] == UNKNOWN
     for split in (ids, found.encode(text) or ()):
         assert "".join(rows[id][0] for id in split) == spelled
         assert sum(rows[id][1] for id in split) == pytest.approx(best)
@@ -204,7 +219,7 @@ def test_decoding_is_that_of_tokenizers(
 def test_every_source_of_labels_says_the_same(name: str) -> None:
     pieces, first = (load_weights(FORMATS / n).tokenizer for n in (name, "hf"))
     assert pieces is not None and first is not None
-    assert pieces.names == first.names
+    assert pieces.pieces == first.pieces
     for id in range(len(first)):
         assert pieces.is_control(id) == first.is_control(id)
     for text in ("the the.", "and, in - that?", "it"):
@@ -215,18 +230,20 @@ def read(
     folder: Path, count: int, listed: object = None, **packed: bytes
 ) -> SentencePieceTokenizer:
     files = {name.replace("_", "."): data for name, data in packed.items()}
-    return read_pieces(folder, files, listed, count, folder / "weights")
+    return load_sentencepiece_tokenizer(folder, files, listed, count, folder / "weights")
 
 
 def test_the_best_source_that_fits_is_taken(tmp_path: Path) -> None:
     listed = ["a", "b", "c"]
-    assert read(tmp_path, 3, listed).names == ("a", "b", "c")
+    assert read(tmp_path, 3, listed).pieces == ("a", "b", "c")
     (tmp_path / "vocab.txt").write_text("x\ny\nz\n")
-    assert read(tmp_path, 3).names == ("x", "y", "z")
-    assert read(tmp_path, 3, listed).names == ("a", "b", "c")
+    assert read(tmp_path, 3).pieces == ("x", "y", "z")
+    assert read(tmp_path, 3, listed).pieces == ("a", "b", "c")
     (tmp_path / "tokenizer.model").write_bytes(piece("q") * 3 + field(2, b"\x18\x02"))
-    assert read(tmp_path, 3, listed).names == ("q", "q", "q")
-    assert read(tmp_path, 3, tokenizer_model=piece("p") * 3 + field(2, b"\x18\x02")).names[0] == "p"
+    assert read(tmp_path, 3, listed).pieces == ("q", "q", "q")
+    assert (
+        read(tmp_path, 3, tokenizer_model=piece("p") * 3 + field(2, b"\x18\x02")).pieces[0] == "p"
+    )
     with pytest.raises(CheckpointError, match=r"tokenizer.model has 3 labels.* the network 4"):
         read(tmp_path, 4)
 
@@ -234,7 +251,7 @@ def test_the_best_source_that_fits_is_taken(tmp_path: Path) -> None:
 def test_a_checkpoint_without_labels_says_what_to_add(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no labels; put tokenizer\.model"):
         read(tmp_path, 3)
-    with pytest.raises(CheckpointError, match="no list of texts"):
+    with pytest.raises(CheckpointError, match="not a list of strings"):
         read(tmp_path, 3, ["a", 2, "c"])
 
 
@@ -254,7 +271,7 @@ def test_a_checkpoint_without_labels_says_what_to_add(tmp_path: Path) -> None:
 )
 def test_damaged_models_are_refused_in_one_line(data: bytes) -> None:
     with pytest.raises(CheckpointError) as caught:
-        read_sentencepiece(data, HERE)
+        read_sentencepiece_model(data, HERE)
     assert str(caught.value).startswith("tokenizer.model: ") and "\n" not in str(caught.value)
 
 
@@ -264,7 +281,7 @@ def test_random_damage_is_read_or_refused(at: int, put: bytes) -> None:
     data = bytearray(made(("<0x41>", BYTE)))
     data[at : at + len(put)] = put
     try:
-        pieces = read_sentencepiece(bytes(data), HERE)
+        pieces = read_sentencepiece_model(bytes(data), HERE)
     except CheckpointError:
         return
     pieces.encode("hello 12")

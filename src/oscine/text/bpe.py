@@ -1,4 +1,4 @@
-"""Byte-pair merging of a word's symbols, in n log n: a heap of pairs over a list with links."""
+"""Byte-pair merging in n log n: a heap of pairs over a doubly linked list of symbols."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from heapq import heapify, heappop, heappush
 from typing import AnyStr
 
 
-def merge(
-    symbols: Sequence[AnyStr], ranks: Mapping[AnyStr, float], frozen: Collection[AnyStr] = ()
+def bpe_merge(
+    symbols: Sequence[AnyStr], ranks: Mapping[AnyStr, float], unmergeable: Collection[AnyStr] = ()
 ) -> list[AnyStr]:
-    """Join neighbours until no pair has a rank.
+    """Merge adjacent symbols until no pair has a rank.
 
-    The pair whose joined symbol has the lowest rank is joined first, the leftmost of equals.
-    Symbols in `frozen` are never joined. Source: openai/tiktoken tiktoken/_educational.py and
+    The pair whose merged symbol has the lowest rank is merged first, the leftmost of equals.
+    Symbols in `unmergeable` are never merged. Source: openai/tiktoken tiktoken/_educational.py and
     google/sentencepiece src/bpe_model.cc.
     """
     merged: list[AnyStr | None] = list(symbols)
-    following = list(range(1, len(merged) + 1))
-    before = list(range(-1, len(merged) - 1))
+    next_index = list(range(1, len(merged) + 1))
+    previous_index = list(range(-1, len(merged) - 1))
 
     def pair(left: int) -> tuple[float, int, AnyStr, AnyStr] | None:
-        right = following[left]
+        right = next_index[left]
         first, second = merged[left], merged[right] if right < len(merged) else None
-        if first is None or second is None or first in frozen or second in frozen:
+        if first is None or second is None or first in unmergeable or second in unmergeable:
             return None
         rank = ranks.get(first + second)
         return None if rank is None else (rank, left, first, second)
@@ -32,14 +32,14 @@ def merge(
     heapify(heap)
     while heap:
         _, left, first, second = heappop(heap)
-        right = following[left]
+        right = next_index[left]
         if merged[left] != first or right >= len(merged) or merged[right] != second:
-            continue  # one of the two has been joined since
+            continue  # one of the two has been merged since
         merged[left], merged[right] = first + second, None
-        following[left] = following[right]
-        if following[left] < len(merged):
-            before[following[left]] = left
-        for start in (before[left], left):
+        next_index[left] = next_index[right]
+        if next_index[left] < len(merged):
+            previous_index[next_index[left]] = left
+        for start in (previous_index[left], left):
             if start >= 0 and (found := pair(start)):
                 heappush(heap, found)
     return [symbol for symbol in merged if symbol is not None]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import oscine
 from oscine.errors import UsageError
 from oscine.text.pauses import Pause, split_pauses
-from oscine.text.plain import plain_parts, plain_text
+from oscine.text.plain_text import plain_parts, plain_text
 
 CASES = {
     "headings": ("# News\n\nOld one\n===\n\ntext", "News.\n\nOld one.\n\ntext."),
@@ -102,9 +102,7 @@ CODE = {
 def test_code_is_left_out_and_that_is_told(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert plain_text(CODE[name]) == "Before.\n\nAfter."
-    assert [each.message for each in caplog.records] == [
-        "a block of code is left out of the speech"
-    ]
+    assert [each.message for each in caplog.records] == ["skipped a code block"]
 
 
 def test_what_is_no_text_is_refused() -> None:
@@ -164,7 +162,7 @@ def test_a_block_comes_once_it_is_whole() -> None:
 
 HOSTILE = """
 import sys
-from oscine.text.plain import plain_text
+from oscine.text.plain_text import plain_text
 for part in sys.argv[1:]:
     many = part * (40_000 // len(part))
     plain_text("x " + many)
