@@ -60,9 +60,9 @@ def test_encodes_as_the_library_does(library: Library, text: str) -> None:
 
 def test_a_word_of_any_length_is_merged_in_time() -> None:
     code = """
-from oscine.text.whisper import Tokenizer
+from oscine.text.whisper import WhisperTokenizer
 pieces = [bytes([byte]) for byte in range(256)] + [b"ab", b"abab", b"ba"]
-ids = Tokenizer(pieces, {}, "made up").encode("ab" * GIVEN)
+ids = WhisperTokenizer(pieces, {}, "made up").encode("ab" * GIVEN)
 print(json.dumps({"ids": len(ids), "first": ids[0], "last": ids[-1]}))
 """
     (line,) = run_bounded(code, 100_001, seconds=60)  # quadratic: many minutes
