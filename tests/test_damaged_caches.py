@@ -65,9 +65,9 @@ MANY = """
 from functools import partial
 from pathlib import Path
 from oscine import hub
-from oscine.manifest import is_complete, read_inventory
+from oscine.manifest import is_complete, read_manifest
 complete = is_complete(Path(GIVEN), partial(hub.has_family_files, "tiny.en"))
-print(json.dumps({"complete": complete, "read": len(read_inventory(Path(GIVEN)))}))
+print(json.dumps({"complete": complete, "read": len(read_manifest(Path(GIVEN)))}))
 """
 
 
@@ -99,9 +99,9 @@ def test_an_inventory_of_files_elsewhere_is_none(tmp_path: Path, name: str) -> N
 
 @pytest.mark.parametrize("size", [-1, 1 << 63, 10**400, 1.5, True, None, "1"])
 def test_a_size_that_no_file_has_is_none(size: object) -> None:
-    with pytest.raises(ValueError, match="no number of bytes"):
+    with pytest.raises(ValueError, match="not a number of bytes"):
         FileRecord(size, f"sha256:{'0' * 64}")  # type: ignore[arg-type]
-    with pytest.raises(HubError, match=r"does not say how large model\.bin is"):
+    with pytest.raises(HubError, match=r"does not list the size and hash of model\.bin"):
         entry_of("model.bin", {"size": size, "lfs": {"sha256": "0" * 64}})
 
 

@@ -279,7 +279,7 @@ def test_entries_of_wrong_types_are_one_line(liar: Liar, entry: str) -> None:
     weights = {"rfilename": "model.safetensors", "size": 1, "blobId": "0" * 40}
     body = json.dumps({"sha": "abc", "siblings": [weights, stated]}).encode()
     liar.answer = fixed(head(Content_Length=len(body)) + body)
-    with pytest.raises(HubError, match=r"does not say how large config.json is") as caught:
+    with pytest.raises(HubError, match=r"does not list the size and hash of config.json") as caught:
         hub.resolve("small")
     check_line(str(caught.value))
 

@@ -8,7 +8,7 @@ Python has not loaded before.
 import os
 import sys
 
-INTERRUPTED = 130  # the exit code of what Ctrl-C ended
+INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 def leave_out_current_folder() -> None:

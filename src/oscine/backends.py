@@ -1,4 +1,4 @@
-"""From the name of a device to a backend: NumPy, or a GPU that computes what NumPy computes."""
+"""Chooses a backend by the name of a device: NumPy, or a GPU whose results agree with NumPy's."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 Made = TypeVar("Made")
 
-#: How often each device was lost in this process, by name. From the third time on it is no glitch.
+#: Device name -> how often it was lost in this process. After MAX_LOSSES it is not opened again.
 LOSSES: Counter[str] = Counter()
 MAX_LOSSES = 2
 
-ALL = "all"  # as a device: each card, with a process of its own
+ALL = "all"  # as a device: every GPU, each with a process of its own
 
 
 def parse_device(device: str) -> str:
-    """The device asked for, in small letters; OSCINE_DEVICE stands in for `auto`, as does nothing.
+    """The requested device in lower case; for `auto` or an empty name that of OSCINE_DEVICE.
 
-    Raises UsageError for what is no text, for `gpu:` without a number, for names of APIs that are
+    Raises UsageError for a value that is not text, `gpu:` without a number, names of APIs that are
     not used here, and for an OSCINE_WEBGPU that names no implementation.
     """
     if not isinstance(device, str):
@@ -50,9 +50,9 @@ def parse_device(device: str) -> str:
 
 
 def list_gpus() -> list[str]:
-    """`gpu:N` of each hardware card, once though several APIs list it.
+    """`gpu:N` of each hardware GPU, only once if several APIs list it.
 
-    Software adapters are taken where there is no hardware. Raises DeviceError if there is none.
+    Without hardware, software adapters are listed. Raises DeviceError if there is no adapter.
     """
     seen, problems = list_adapters()
     listed = next((found for found in seen.values() if found), [])
@@ -96,7 +96,7 @@ def build_with_fallback(make: Callable[[Backend], Made], backend: Backend, devic
 
 
 def next_backend(device: str, failed: dict[str, DeviceError]) -> Backend:
-    """As `open_gpu`; NumPy where none is left and the choice is ours, with a line that says why."""
+    """The next GPU that was not in `failed`; with `auto` NumPy after the last, with a warning."""
     try:
         return open_gpu(device, failed)
     except DeviceError as problem:
@@ -107,7 +107,7 @@ def next_backend(device: str, failed: dict[str, DeviceError]) -> Backend:
 
 
 def open_gpu(device: str, failed: dict[str, DeviceError] | None = None) -> Backend:
-    """As `find_gpu`; where others failed before it, one line says which, why, and what is used."""
+    """The first working GPU not in `failed`, as `find_gpu`; a warning names those that failed."""
     failed = {} if failed is None else failed
     backend = find_gpu(device, failed)
     if failed:
@@ -116,9 +116,9 @@ def open_gpu(device: str, failed: dict[str, DeviceError] | None = None) -> Backe
 
 
 def find_gpu(device: str, failed: dict[str, DeviceError]) -> Backend:
-    """The first candidate beside those that `failed` that opens and computes what NumPy computes.
+    """The first candidate not in `failed` that opens and passes the self-check against NumPy.
 
-    Those that fail on the way are added to `failed` by name. Raises the first DeviceError.
+    Candidates that fail are added to `failed` by name. Raises the first DeviceError if none works.
     """
     from oscine.gpu.device import candidates
 
@@ -145,8 +145,8 @@ def refuse_after_loss(failed: dict[str, DeviceError]) -> None:
 
 def failure_reasons(failed: dict[str, DeviceError]) -> str:
     """Why each backend failed, with its name."""
-    told = {name: str(problem) for name, problem in failed.items()}
-    each = [text if name in text else f"{name}: {text}" for name, text in told.items()]
+    messages = {name: str(problem) for name, problem in failed.items()}
+    each = [text if name in text else f"{name}: {text}" for name, text in messages.items()]
     return "; ".join(dict.fromkeys(each))
 
 
@@ -186,13 +186,13 @@ def reopen(lost: str, device: str) -> Backend:
 
 
 def fall_back_to_cpu(lost: str, problem: DeviceError) -> Backend:
-    """NumPy, with a line that says why."""
+    """NumPy as the backend, with a warning that gives the reason."""
     log.warning("%s: not opened again (%s); using NumPy on the CPU", lost, problem)
     return Reference()
 
 
 def close(backend: Backend) -> None:
-    """Give back all memory of a GPU, also through its shadow; NumPy has nothing to close."""
+    """Release all memory of a GPU backend, also in shadow mode; does nothing for NumPy."""
     device = getattr(getattr(backend, "gpu", backend), "device", None)
     if device is not None:
         device.close()

@@ -112,9 +112,9 @@ def merged(cue: Cue, after: Cue, layout: Layout) -> Cue:
 
 
 def _between(cue: Cue, after: Cue, layout: Layout) -> str:
-    """What stands between the texts of two cues that become one: a space or a line's end.
+    """The separator between the texts of two merged cues: a space or a line break.
 
-    Nothing stands between texts of which either is written without spaces.
+    It is empty if either text is in a script without spaces.
     """
     wide = any(
         unicodedata.east_asian_width(each) in "WF" for each in (cue.text[-1:], after.text[:1])

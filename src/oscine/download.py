@@ -56,7 +56,7 @@ def fetch(
 ) -> None:
     """Download url to target; `digest` is "sha256:…" or "git-sha1:…", `size` is in bytes.
 
-    What has come so far is kept in `target.part` and is continued, also by a later call. Raises
+    A partial download is kept in `target.part` and resumed, also by a later call. Raises
     HubError when the server cannot be reached or the bytes are not those that were promised.
     """
     part = target.with_name(target.name + ".part")
@@ -213,7 +213,7 @@ def package_indexes() -> list[str]:
 def _find_in_index(index: str, project: str, file: str) -> str | None:
     """Address of a file by the simple repository API, in JSON or HTML (PEP 503, PEP 691).
 
-    None where the index lacks it. Raises HubError where that cannot be told.
+    None if the index does not have it. Raises HubError if the index cannot be read.
     """
     page = f"{index.rstrip('/')}/{project}/"
     try:
@@ -262,7 +262,7 @@ def _pip_download(project: str, target: Path, size: int) -> bool:
 
 
 def _run_pip(*arguments: str, work: Path | None = None, size: int = 0) -> str:
-    """What pip prints; nothing where there is no pip (a uv environment, say), or it fails.
+    """The output of pip; empty if pip fails or is not installed, as in a uv environment.
 
     It runs outside the current folder and with -P, as `python -m` would run a pip.py of that. It is
     ended when it takes too long, or writes much more than `size` bytes into `work`.

@@ -1,8 +1,7 @@
-"""bfloat16 without a library: the upper half of a float32, kept as it is stored.
+"""bfloat16, which NumPy lacks: the upper 16 bits of a float32, in a one-field dtype.
 
-NumPy has no such type. An array of this one-field dtype is told from plain uint16 by everyone who
-meets it: `upload` keeps its two bytes on a GPU, where a shift makes it a float32, and widens it for
-NumPy.
+The dtype distinguishes it from plain uint16. `upload` keeps its two bytes on a GPU, where a shift
+converts it to float32, and converts it to float32 for NumPy.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 
 
 def bf16_to_f32(array: NDArray[Any]) -> NDArray[np.float32]:
-    """The same numbers as float32, exactly: any shape, dtype BFLOAT16."""
+    """Convert an array of dtype BFLOAT16 and any shape to float32, exactly."""
     bits = array["bfloat16"].astype(np.uint32)
     bits <<= np.uint32(16)
     widened: NDArray[np.float32] = bits.view(np.float32)

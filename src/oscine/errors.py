@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from oscine.types import Transcript
 
 
-MAX_PROBLEM = 1000  # characters of what a message says of a file
+MAX_PROBLEM = 1000  # characters of a problem in a message
 
 
 class OscineError(Exception):
@@ -70,9 +70,9 @@ class PackageError(UsageError):
 
 @contextmanager
 def needed(package: str, purpose: str, otherwise: str = "") -> Iterator[None]:
-    """Imports within that may fail, as `package` may not be there.
+    """Context for imports from an optional `package`.
 
-    Raises PackageError, whose line says what needs it, and `otherwise` what does without.
+    Raises PackageError, which names the `purpose` and, as an alternative, `otherwise`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a family of models tells of itself: one record, `Family`, which its folder exports.
+"""The record of a family of models, `Family`, which each family's folder exports.
 
 A record is cheap to import: names, sizes and small functions. What runs a model (NumPy code,
 weights, kernels) is imported by `Family.network`, when a model of the family is loaded.
@@ -153,7 +153,7 @@ class VoiceStore(Protocol):
 
 
 class SpeechModel(Protocol):
-    """A model that speaks, as far as the commands need it."""
+    """A text-to-speech model, as far as the commands use it."""
 
     name: str
 
@@ -164,12 +164,12 @@ class SpeechModel(Protocol):
     def voice_of(self, reference: Any, text: str | None = None, *, silence: float = 0.0) -> Any: ...
 
 
-LIST_VOICES = "help"  # the voice of that name is none: `--voice help` lists those there are
+LIST_VOICES = "help"  # reserved: `--voice help` lists the voices
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceSupport:
-    """What commands ask of a family that speaks before a model of it is loaded.
+    """Functions of a text-to-speech family that commands use before a model is loaded.
 
     Args:
         saved: The saved voices of this machine's user.

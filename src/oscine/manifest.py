@@ -1,4 +1,4 @@
-"""Whether a model's folder has all that a model needs, and whether its bytes are still right.
+"""Checks that a model's folder is complete and its files are intact.
 
 The files of a downloaded model are listed in a manifest beside its folder, `models/base.inventory`
 for `models/base`: the size of each file, which `is_intact` compares, and its hash, which
@@ -31,17 +31,17 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What a file should be: its bytes, and "sha256:…" or "git-sha1:…" in hexadecimal."""
+    """The expected size of a file in bytes, and its digest: "sha256:…" or "git-sha1:…" in hex."""
 
     size: int
     digest: str
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what no file can be: entries come from servers and from disks."""
+        """Raise ValueError for impossible values: records come from servers and from disk."""
         if type(self.size) is not int or not 0 <= self.size < 1 << 63:
-            raise ValueError("a size that is no number of bytes")
+            raise ValueError("the size is not a number of bytes")
         if type(self.digest) is not str or not _DIGEST.fullmatch(self.digest):
-            raise ValueError("a hash that is none")
+            raise ValueError("the digest is not a hash")
 
 
 def file_digest(path: Path, kind: str) -> str:
@@ -57,19 +57,19 @@ def file_digest(path: Path, kind: str) -> str:
 
 
 def matches_record(path: Path, entry: FileRecord) -> bool:
-    """Whether a file is there and has the size and hash that it should. Raises OSError."""
+    """Whether a file exists and has the expected size and hash. Raises OSError."""
     if _size(path) != entry.size:
         return False
     return file_digest(path, entry.digest.partition(":")[0]) == entry.digest
 
 
 def damaged_files(folder: Path, entries: Mapping[str, FileRecord]) -> list[str]:
-    """The files of a folder that are missing or are not what they should be. Raises OSError."""
+    """The files of a folder that are missing or differ from their records. Raises OSError."""
     return [name for name, entry in entries.items() if not matches_record(folder / name, entry)]
 
 
 def write_manifest(folder: Path, entries: Mapping[str, FileRecord]) -> None:
-    """Write down beside a folder what is in it, or is about to be. Raises OSError."""
+    """Write the manifest of a folder beside it. Raises OSError."""
     place = _place(folder)
     part = place.with_name(place.name + ".part")
     listed = {name: asdict(entry) for name, entry in entries.items()}
@@ -78,7 +78,7 @@ def write_manifest(folder: Path, entries: Mapping[str, FileRecord]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, FileRecord]:
-    """What was written down of a folder; nothing where that is not there, or damaged."""
+    """The manifest of a folder; empty if it is missing or damaged."""
     listed = _json(_place(folder))
     try:
         return {_inside(name): FileRecord(**entry) for name, entry in listed.items()}
@@ -87,7 +87,7 @@ def read_manifest(folder: Path) -> dict[str, FileRecord]:
 
 
 def _inside(name: str) -> str:
-    """A file's name below a folder. Raises ValueError for one that leads out of it, or is none."""
+    """A relative file name. Raises ValueError if it is invalid or leads out of its folder."""
     parts = name.split("/")
     if "\0" in name or "\\" in name or not {"", ".", ".."}.isdisjoint(parts):
         raise ValueError("a name that leads elsewhere")
@@ -99,7 +99,7 @@ def _place(folder: Path) -> Path:
 
 
 def is_intact(folder: Path, has_rest: HasFamilyFiles) -> bool:
-    """Whether a folder that oscine filled has every file, each as long as it was."""
+    """Whether a folder is complete, and its files have the sizes in its manifest."""
     sizes = {name: entry.size for name, entry in read_manifest(folder).items()}
     if any(_size(folder / name) != size for name, size in sizes.items()):
         return False
@@ -107,7 +107,7 @@ def is_intact(folder: Path, has_rest: HasFamilyFiles) -> bool:
 
 
 def describe_damage(folder: Path) -> str:
-    """Why a folder that has files is not whole, as a clause that names the first file at fault."""
+    """Why a folder is incomplete: a clause that names the first missing or wrong file."""
     for name, entry in read_manifest(folder).items():
         size = _size(folder / name)
         if size is None:
@@ -120,7 +120,7 @@ def describe_damage(folder: Path) -> str:
 def is_complete(folder: Path, has_rest: HasFamilyFiles) -> bool:
     """Whether a folder has, by the names of its files, all that a model needs; none may be empty.
 
-    `has_rest`: what a family says of all but the weights and the configuration.
+    `has_rest`: whether a family finds all files besides weights and configuration.
     Files of Hugging Face's cache are links, which may be broken.
     """
     try:
@@ -134,7 +134,7 @@ def is_complete(folder: Path, has_rest: HasFamilyFiles) -> bool:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder has weights in a form that is fetched, with all of their shards."""
+    """Whether a folder has weights in a format that is downloaded, with all shards."""
     index = folder / SHARD_INDEX
     if _size(index) and not _size(folder / "model.safetensors"):
         listed = _json(index)
@@ -156,7 +156,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def _size(path: Path) -> int | None:
-    """Bytes of a file; None of what is none, or cannot be looked at."""
+    """The size of a file in bytes; None if it is not a file or cannot be read."""
     try:
         return path.stat().st_size if path.is_file() else None
     except (OSError, ValueError):  # a name with a NUL, or too long
@@ -164,7 +164,7 @@ def _size(path: Path) -> int | None:
 
 
 def _json(path: Path) -> Any:
-    """What a JSON file holds; None where it cannot be read, or is none."""
+    """The value of a JSON file; None if it cannot be read or is not JSON."""
     try:
         data = small_file(path)
         return None if data is None else parse_value(path, data)

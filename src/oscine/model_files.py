@@ -1,7 +1,7 @@
-"""The small files of a model: configurations, vocabularies and tables of contents, within bounds.
+"""Bounded reading of a model's small files: configurations, vocabularies and tables of contents.
 
-The bounds are far above those of released models, and low enough that a hostile file costs seconds
-and some hundred MB at most: a few bytes of JSON can take fifty times their size in memory.
+The bounds are far above released models' files, and low enough that a hostile file costs seconds
+and a few hundred MB at most: JSON can take fifty times its size in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def small_file(path: Path) -> bytes | None:
-    """All of a file of at most MAX_BYTES; None where there is none.
+    """Read a whole file of at most MAX_BYTES; None if it does not exist.
 
     Raises:
         CheckpointError: it is larger, a folder, a pipe or a device, or cannot be read.
@@ -37,7 +37,7 @@ def small_file(path: Path) -> bytes | None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file; {} where there is no such file.
+    """Read an object from a JSON file; {} if the file does not exist.
 
     Raises:
         CheckpointError: the file is not a JSON object, or one that parse_json refuses.
@@ -47,7 +47,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(path: Path, text: bytes) -> dict[str, Any]:
-    """A JSON object; see parse_value. `path` is named in errors."""
+    """Parse a JSON object, within the bounds of parse_value. `path` is named in errors."""
     value = parse_value(path, text)
     if not isinstance(value, dict):
         raise CheckpointError(path, "holds no JSON object", "fetch it again")
@@ -55,7 +55,7 @@ def parse_json(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def parse_value(path: Path, text: bytes) -> Any:
-    """Any JSON value in UTF-8.
+    """Parse any JSON value in UTF-8.
 
     Raises:
         CheckpointError: invalid JSON, nested too deep, a name that occurs twice in one object, half

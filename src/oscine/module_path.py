@@ -1,6 +1,6 @@
-"""Where modules and packages are looked for: not in the current folder, which may be anybody's.
+"""The module search path without the current folder, whose contents are not trusted.
 
-oscine.__main__ needs this first of all, so it imports nothing that Python has not loaded before.
+oscine.__main__ uses this first, so it imports only modules that Python has already loaded.
 """
 
 import os
@@ -8,14 +8,14 @@ import sys
 
 
 def without_current_folder() -> "list[str]":
-    """sys.path without the current folder, which `python -m` and `python -c` put there, and without
-    relative entries, as a stray colon in PYTHONPATH makes one.
+    """sys.path without the current folder, which `python -m` and `python -c` add, and without
+    relative entries, such as that of a stray colon in PYTHONPATH.
 
-    What is installed follows the standard library and stays.
+    Entries after the standard library, those of installed packages, are kept.
     """
     try:
         here = os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # it has been deleted
         here = ""
     library = os.path.dirname(os.__file__)
     end = sys.path.index(library) if library in sys.path else 0

@@ -1,7 +1,7 @@
-"""What a notebook shows: text with times, a player, a waveform, a bar of progress.
+"""Output for notebooks: text with times, an audio player, a waveform, a progress bar.
 
-It is HTML and SVG without scripts, made with the standard library alone. Every text of a recording,
-a model or a file's name is escaped, so that none can be markup.
+It is HTML and SVG without scripts, made with the standard library only. All text from recordings,
+models and file names is escaped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEXT = "text-align:left;white-space:pre-wrap;unicode-bidi:isolate"
 
 
 def to_html(text: str) -> str:
-    """Text as a page shows it: neither markup nor controls, and encodable."""
+    """Text escaped for HTML, without control characters and lone surrogates."""
     encodable = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return escape(strip_controls(encodable))
 
@@ -44,7 +44,7 @@ def format_time(seconds: float) -> str:
 def transcript_html(
     about: str, segments: Iterable[tuple[float, float, str]], player: str = ""
 ) -> str:
-    """A transcript: what it is about, a player of its recording, and its (start, end, text)."""
+    """HTML of a transcript: a heading, the recording's player, and rows of (start, end, text)."""
     rows = "".join(
         f'<tr><td style="{_TIME}">{format_time(start)} – {format_time(end)}</td>'
         f'<td dir="auto" style="{_TEXT}">{to_html(text.strip())}</td></tr>'
@@ -65,7 +65,7 @@ def audio_html(about: str, samples: NDArray[Any], rate: int) -> str:
 
 
 def player(samples: NDArray[Any], rate: int) -> str:
-    """An audio element that holds the sound itself; a line where that is too long or empty."""
+    """An audio element with embedded samples; a line of text if they are too long or empty."""
     if not len(samples):
         return "<i>no sound</i>"
     if len(samples) > MAX_PLAYER_S * rate:
@@ -99,7 +99,7 @@ def waveform(samples: NDArray[Any]) -> str:
 
 
 def _bounded(samples: NDArray[Any]) -> NDArray[np.float64]:
-    """Samples within full scale; what is no number is silence."""
+    """Samples clipped to full scale; NaN becomes silence."""
     finite = np.nan_to_num(np.asarray(samples, np.float64), nan=0.0, posinf=1.0, neginf=-1.0)
     return np.clip(finite, -1.0, 1.0)
 

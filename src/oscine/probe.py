@@ -1,7 +1,7 @@
-"""A look inside a network while it runs.
+"""Access to a network's intermediate values while it runs.
 
 Forwards name their stages: `ops.probe("encoder.layer3", x)`. Inside `probing` each stage that is
-computed is shown to a function, on NumPy and on a GPU alike; elsewhere a stage costs nothing.
+computed is passed to a function, on NumPy and on GPUs; elsewhere a stage costs nothing.
 """
 
 from __future__ import annotations

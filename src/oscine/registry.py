@@ -1,4 +1,4 @@
-"""The families of models: those that come with oscine, and those that others add.
+"""The families of models: the built-in ones, and those of other packages and programs.
 
 A package adds one by an entry point of the group `oscine.families`, whose value names a
 `oscine.family.Family`; a program by `register`. The built-in families come first: a name that
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 #: Folders that export FAMILY, in the order in which their models are listed.
 BUILT_IN = ("oscine.models.whisper", "oscine.models.parakeet", "oscine.models.qwen3_tts")
 GROUP = "oscine.families"
-MAX_REASON_CHARS = 300  # characters of what a message quotes of another project's error
+MAX_REASON_CHARS = 300  # of another project's error that a message quotes
 
-#: What surrounds code of other packages. Commands lead what it prints to stderr.
+#: Context in which code of other packages runs. Commands redirect its output to stderr.
 plugin_context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 _lock = RLock()
@@ -52,23 +52,23 @@ def installed() -> tuple[Family, ...]:
     global _installed
     with _lock:
         if _installed is None:
-            _installed = []  # not later: a package may ask for the families while it is imported
+            _installed = []  # first, since a package may call this while it is imported
             try:
                 for point in _entry_points():
                     if (family := _load_entry_point(point)) is not None:
                         _installed.append(family)
-            except BaseException:  # such as Ctrl-C: the next call looks again
+            except BaseException:  # such as Ctrl-C: the next call tries again
                 _installed = None
                 raise
         return tuple(_installed)
 
 
 def _entry_points() -> list[EntryPoint]:
-    """Those of the group, of the first package of each name, in the order of their own names.
+    """The entry points of the group, in order of their names, from the first package of each name.
 
-    Not of the current folder, where recordings of others may be.
+    The current folder, which is not trusted, is not searched.
     """
-    from importlib.metadata import distributions  # reads all packages: not for who needs none
+    from importlib.metadata import distributions  # slow: reads all packages
 
     points: list[EntryPoint] = []
     seen: set[str] = set()
@@ -84,7 +84,7 @@ def _entry_points() -> list[EntryPoint]:
 
 
 def _load_entry_point(point: EntryPoint) -> Family | None:
-    """The record that an entry point names; None, with a warning, where it cannot be used."""
+    """The record that an entry point names; None, with a warning, if it cannot be used."""
     try:
         with plugin_context():
             family = point.load()
@@ -109,15 +109,15 @@ def _origin(point: EntryPoint) -> str:
 
 
 def _error_text(error: BaseException) -> str:
-    """An error of another project's code as a part of one line."""
+    """An error of another project's code as text without line breaks."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON_CHARS]
 
 
 def _without_conflicts(family: Family, others: tuple[Family, ...]) -> tuple[Family | None, str]:
-    """A family without the names that others have, and what to say of them; None if it is taken."""
+    """A family without the names that are taken, and a message about them; None if its own is."""
     if any(family.name == other.name for other in others):
         return None, f"there is a family {family.name!r} already; this one is left out"
-    # Their folders have these names, and some systems do not tell Base from base.
+    # These are names of folders, which are case-insensitive on some systems.
     taken = {name.casefold() for other in others for name in (*other.models, *other.aliases)}
     lost = sorted(name for name in (*family.models, *family.aliases) if name.casefold() in taken)
     if not lost:
@@ -136,10 +136,10 @@ def _without_conflicts(family: Family, others: tuple[Family, ...]) -> tuple[Fami
 
 
 def register(family: Family) -> None:
-    """Add a family for this process. To add one again changes nothing.
+    """Add a family for this process; adding it again does nothing.
 
-    Raises UsageError for what is not a Family, and for one whose name, or a name of whose models,
-    another family has.
+    Raises UsageError for a value that is not a Family, and if its name or the name of one of its
+    models is taken.
     """
     if not isinstance(family, Family):
         raise UsageError(f"a family is an oscine.family.Family, not {type(family).__name__}")
@@ -153,18 +153,18 @@ def register(family: Family) -> None:
 
 
 def registered() -> tuple[Family, ...]:
-    """Those that this process has added, for a process that it starts."""
+    """The families registered in this process, for worker processes."""
     return tuple(_registered)
 
 
 def families(task: Task | None = None) -> tuple[Family, ...]:
-    """All families, or those of one task: built-in, installed and registered ones."""
+    """All families, built-in, installed and registered, or those of one task."""
     every = (*built_in(), *installed(), *_registered)
     return tuple(family for family in every if task in (None, family.task))
 
 
 def models(task: Task | None = None) -> dict[str, Release]:
-    """The models that are known by name, of all families or those of one task."""
+    """Name -> release of the models known by name, of all families or those of one task."""
     return {name: model for family in families(task) for name, model in family.models.items()}
 
 
@@ -174,9 +174,9 @@ def aliases() -> dict[str, str]:
 
 
 def find_model(name: str) -> tuple[Family, str] | None:
-    """The family and the name of a model that is called by its name, an alias or its repository.
+    """The family and the name of a model, given its name, an alias or its repository; else None.
 
-    Other packages are looked at only where no built-in family knows the name.
+    Other packages are searched only if no built-in family has the name.
     """
     return _find(name, built_in()) or _find(name, families())
 
@@ -191,11 +191,11 @@ def _find(name: str, among: tuple[Family, ...]) -> tuple[Family, str] | None:
 
 
 def default_model(task: Task) -> str:
-    """The model that is taken where none is named.
+    """The default model of a task.
 
-    Raises UsageError where no family has one, which is so of none of the built-in tasks.
+    Raises UsageError if no family has one; the built-in tasks do.
     """
-    for among in (built_in, families):  # the second looks at all packages
+    for among in (built_in, families):  # the second reads all packages
         for family in among():
             if family.task == task and family.default is not None:
                 return family.default
@@ -203,17 +203,17 @@ def default_model(task: Task) -> str:
 
 
 def default_cloning_model() -> str:
-    """The model that takes the voice of a recording where none is named: of a built-in family."""
+    """The default model for voice cloning, of a built-in family."""
     return next(family.default_cloner for family in built_in() if family.default_cloner)
 
 
 def default_models() -> tuple[str, ...]:
-    """The models that are taken where none is named, one a task."""
+    """The default models, one for each task."""
     return tuple(default_model(task) for task in TASKS)
 
 
 def is_complete(family: Family, folder: Path, config: Mapping[str, Any]) -> bool:
-    """What a family says of a folder: see Family.is_complete."""
+    """Whether a folder has all files that a family needs, by its Family.is_complete."""
     try:
         with plugin_context():
             return bool(family.is_complete(folder, config))
@@ -223,9 +223,9 @@ def is_complete(family: Family, folder: Path, config: Mapping[str, Any]) -> bool
 
 
 def network_of(family: Family) -> Network[Any, Any]:
-    """What runs a family's models, imported now.
+    """Import and return a family's Network, which makes its models.
 
-    Raises PackageError where the code of another package cannot be imported.
+    Raises PackageError if the code of another package cannot be imported.
     """
     with plugin_errors(family, "be loaded"):
         network = family.network()
@@ -236,11 +236,11 @@ def network_of(family: Family) -> Network[Any, Any]:
 
 
 def voice_support_of(family: Family) -> VoiceSupport:
-    """What commands ask of a family that speaks, imported now.
+    """Import and return the VoiceSupport of a text-to-speech family.
 
-    Raises PackageError as network_of does.
+    Raises PackageError if the code of another package cannot be imported.
     """
-    assert family.speaking is not None  # Family holds that
+    assert family.speaking is not None  # checked by Family
     with plugin_errors(family, "be asked for voices"):
         speaking = family.speaking()
     if not isinstance(speaking, VoiceSupport):
@@ -253,8 +253,10 @@ def voice_support_of(family: Family) -> VoiceSupport:
 
 @contextmanager
 def plugin_errors(family: Family, task: str) -> Iterator[None]:
-    """A call of a family's code. Where the code of another package fails in a way that is not
-    oscine's, PackageError says that the family cannot do the task, and why."""
+    """Context for calling a family's code: errors of other packages become PackageError.
+
+    OscineError and MemoryError pass. `task` completes the message "family ... cannot ...".
+    """
     try:
         with plugin_context():
             yield
@@ -268,11 +270,10 @@ def plugin_errors(family: Family, task: str) -> Iterator[None]:
 
 
 def detect_family(checkpoint: Checkpoint, name: str | None = None) -> Family:
-    """The one family that an open checkpoint belongs to: the one that knows the model's name, if
-    the checkpoint has one, and takes it.
+    """The family that an open checkpoint belongs to. The family of the model's `name` is preferred.
 
     Raises:
-        CheckpointError: no family takes it, or more than one does.
+        CheckpointError: no family matches it, or more than one does.
     """
     refusals: list[CheckpointError] = []
     known = None if name is None else find_model(name)
@@ -295,7 +296,7 @@ def detect_family(checkpoint: Checkpoint, name: str | None = None) -> Family:
 
 
 def _matches(family: Family, checkpoint: Checkpoint, refusals: list[CheckpointError]) -> bool:
-    """Whether a family takes a checkpoint; what it says instead is added to `refusals`."""
+    """Whether a family matches a checkpoint; its CheckpointError is added to `refusals`."""
     try:
         with plugin_context():
             return bool(family.matches(checkpoint))

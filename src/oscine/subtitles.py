@@ -30,7 +30,7 @@ PLAIN = Layout()
 
 @dataclass(slots=True)
 class _CueBuilder:
-    """The words of a cue by lines. `indent` is what stands before the first one, in characters.
+    """Builds a cue from words. `indent`: characters before the first word, for a channel's name.
 
     `spell` gives a word as the format writes it, which takes no more of the width than the word.
     """
@@ -117,7 +117,7 @@ def cues(
 ) -> Iterator[Cue]:
     """Cues in order of time, as long as the layout asks; words drive them where segments have any.
 
-    `named`: the name of a channel will stand in the first line and takes of its width. `spell`
+    `named`: the first line begins with the name of the channel, which counts in its width. `spell`
     escapes what the format has a meaning for; widths are those of the text before. Raises
     UsageError if the layout asks for what needs words and a segment comes without.
     """
@@ -162,7 +162,7 @@ def _laid_out(
 
 
 def channel_name(channel: int | None) -> str:
-    """What stands before the text of a channel; nothing where channels are not told apart."""
+    """The prefix for the text of a channel; empty without split channels."""
     return "" if channel is None else f"Channel {channel}: "
 
 

@@ -1,8 +1,8 @@
-"""Characters that command a terminal or hide in a line, kept out of messages and results.
+"""Removes or escapes characters that control a terminal, or are invisible, in messages and results.
 
 Escape sequences begin with ESC or a C1 control and can set a window's title, move the cursor or
-write over what stands there (CWE-150). Bidirectional controls make a line read as what it is not
-(CVE-2021-42574). Both may stand in file names, in answers of servers and in a model's vocabulary.
+overwrite text (CWE-150). Bidirectional controls can make a line read differently from its contents
+(CVE-2021-42574). Both may occur in file names, server responses and a model's vocabulary.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def printable(message: str) -> str:
-    """A message as one line, with escapes as Python writes them for what no line may hold.
+    """A message as one line, with Python's escapes for control characters and line breaks.
 
-    Those are controls, line breaks, and the halves of surrogates by which Python spells the bytes
-    of a file name that are no text.
+    Lone surrogates, by which Python represents undecodable bytes of file names, are escaped too.
     """
     return _IN_MESSAGES.sub(_escaped, message)
 
@@ -41,27 +40,26 @@ def escape(line: str, replace: Callable[[str], str]) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """Text of a result without what commands a terminal; tabs and line breaks stay."""
+    """Text of a result without control characters; tabs and line breaks are kept."""
     return _IN_RESULTS.sub("", text)
 
 
 class SanitizedStream:
-    """A text stream whose writers, whoever they are, cannot command the terminal behind it.
+    """A text stream that escapes all control characters except line breaks.
 
-    Line breaks pass, and every other control is written as an escape. `raw` is the stream itself,
-    for what commands the terminal on purpose, such as a progress bar.
+    `raw` is the underlying stream, for output that controls the terminal, such as a progress bar.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
 
     def write(self, text: str) -> int:
-        """Write all of it; -> its length."""
+        """Write escaped text; returns the length of `text`."""
         self.raw.write(_IN_STREAMS.sub(_escaped, text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """Write each."""
+        """Write each line, escaped."""
         for line in lines:
             self.write(line)
 

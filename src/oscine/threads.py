@@ -1,8 +1,7 @@
-"""NumPy on all cores: its loops let other threads run, so pieces of one job go to a pool.
+"""Runs NumPy on all cores: it releases the GIL, so parts of a computation run in a thread pool.
 
-The threads of BLAS itself are put to rest meanwhile. They wait for each other by spinning, in every
-one of thousands of small products; on two cores that something else uses too, that takes longer
-than one thread does.
+BLAS is limited to one thread meanwhile. Its threads wait for each other by spinning, in each of
+thousands of small products; on two cores with other load that is slower than one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from oscine.errors import UsageError
 
 Piece = TypeVar("Piece")
 
-MAX_DEFAULT_THREADS = 16  # taken unasked; beyond, memory is the bound
+MAX_DEFAULT_THREADS = 16  # beyond, memory bandwidth is the limit
 MAX_THREADS = 1024
 
 
@@ -34,16 +33,16 @@ def available_cores() -> int:
 
 @lru_cache(1)
 def count() -> int:
-    """How many cores NumPy work takes: OSCINE_THREADS, or those there are.
+    """Number of threads for NumPy: OSCINE_THREADS, else the number of cores, at most 16.
 
-    Raises UsageError if that variable is no such number.
+    Raises UsageError if the variable is not a valid number.
     """
     wanted = os.environ.get("OSCINE_THREADS", "").strip() or "0"
     return parse_count("OSCINE_THREADS", wanted) or min(available_cores(), MAX_DEFAULT_THREADS)
 
 
 def parse_count(name: str, wanted: str | int) -> int:
-    """A number of threads, 0 for as many as there are cores; UsageError names what set it."""
+    """Parse a number of threads; 0: one for each core. Raises UsageError, which contains `name`."""
     try:
         number = int(wanted)
     except (TypeError, ValueError):
@@ -54,24 +53,24 @@ def parse_count(name: str, wanted: str | int) -> int:
 
 
 def set_count(number: int) -> None:
-    """Have NumPy work take so many cores from now on; 0: as many as there are.
+    """Set the number of threads for NumPy; 0: one for each core.
 
-    It goes for the whole process, and for those that it starts. Raises UsageError for another
-    number. Not while work is under way.
+    It applies to this process and those that it starts. Do not call it while a model is running.
+    Raises UsageError for an invalid number.
     """
     os.environ["OSCINE_THREADS"] = str(parse_count("threads", number))
     count.cache_clear()
-    pool.cache_clear()  # threads of the old one end when nothing holds it
+    pool.cache_clear()  # the threads of the old pool end once it is unreferenced
 
 
 _Queue: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
 
 
 class Pool:
-    """`size` threads that take pieces of work from one queue, until nothing holds the pool.
+    """`size` threads that take work from one queue, until the pool is unreferenced.
 
-    The queue is written in C. The locks of ThreadPoolExecutor are written in Python: the exception
-    of a signal (Ctrl-C) between two of their steps leaves one held, and later calls wait for ever.
+    The queue is implemented in C. ThreadPoolExecutor's locks are implemented in Python: a
+    KeyboardInterrupt between two of their steps leaves one locked, and later calls deadlock.
     """
 
     def __init__(self, size: int) -> None:
@@ -83,7 +82,7 @@ class Pool:
         weakref.finalize(self, _dismiss, self._queue, size)
 
     def run(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-        """Call `work` on every piece and wait. Raises what the first of them raises that fails."""
+        """Call `work` on every piece and wait. Raises the first error of a call."""
         ended: SimpleQueue[BaseException | None] = SimpleQueue()
         given_up: list[bool] = []
         try:
@@ -93,10 +92,10 @@ class Pool:
                 if (error := ended.get()) is not None:
                     raise error
         except BaseException:
-            given_up.append(True)  # pieces that have not begun are left out
+            given_up.append(True)  # pieces that have not started are skipped
             raise
         finally:
-            error = None  # or it would hold this frame, which holds it
+            error = None  # breaks a reference cycle with this frame
 
 
 def _do(
@@ -118,7 +117,7 @@ def _do(
 def _work(queue: _Queue) -> None:
     while (piece := queue.get()) is not None:
         piece()
-        del piece  # it holds arrays
+        del piece  # it references arrays
 
 
 def _dismiss(queue: _Queue, size: int) -> None:
@@ -137,9 +136,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def parallel_for(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
-    """Call `work` on every piece, side by side; it must not call `parallel_for` in turn.
+    """Call `work` on every piece, in parallel; `work` must not call `parallel_for` itself.
 
-    How the work is cut up must not hang on the number of threads, nor will the result then.
+    The pieces must not depend on the number of threads, so that the result does not either.
     """
     listed = list(pieces)
     if count() == 1 or len(listed) < 2:
@@ -151,25 +150,25 @@ def parallel_for(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None
 
 @lru_cache(1)
 def _libraries() -> Any:
-    """What sets the threads of BLAS, or None where threadpoolctl is not there."""
+    """The controller of BLAS's threads; None if threadpoolctl is not installed."""
     try:
         from threadpoolctl import ThreadpoolController  # costs start-up time
     except ModuleNotFoundError:
-        return None  # a BLAS of one thread, as in a browser; another one is only slower
+        return None  # BLAS has one thread, as in a browser; otherwise it is only slower
     return ThreadpoolController()
 
 
 def _let_any_thread_limit(libraries: Any) -> None:
-    """threadpoolctl 3.8 takes limits of OpenBLAS only from the thread that set the first one, and
-    passes over all others without a word: the thread of an engine would compute on all cores."""
+    """Let any thread limit OpenBLAS: threadpoolctl 3.8 silently ignores limits from other threads
+    than the one that set the first, so an engine's thread would compute on all cores."""
     for library in libraries.lib_controllers:
         if hasattr(library, "clear_controlling_thread"):  # not in older versions
             library.clear_controlling_thread(force=True)
 
 
 class _OneThread:
-    """The limit, which goes for the whole process: the first that enters sets it, and the last that
-    leaves lifts it, whichever threads they are in."""
+    """The limit of BLAS to one thread in the whole process: the first thread that enters sets it,
+    and the last one that leaves lifts it."""
 
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0
@@ -197,7 +196,7 @@ class _OneThread:
             self._limit = None
 
     def after_fork(self) -> None:
-        """In a child, which has no thread but the one that forked."""
+        """Reset in a forked child process, in which only the forking thread exists."""
         self._lock, self._inside = Lock(), 0
         self._lift()
 
@@ -208,5 +207,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """While it is entered, every product runs on the thread that asked for it."""
+    """Context in which BLAS computes each product in the calling thread."""
     return _one_thread

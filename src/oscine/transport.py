@@ -1,7 +1,6 @@
-"""Answers of HTTP servers, none of which is trusted: what is read is bounded in bytes and time.
+"""HTTP requests to untrusted servers: responses are bounded in bytes and time.
 
-Only http and https are spoken, also where a server redirects. What fails is a ServerError of one
-line, whichever class it has in Python's own library.
+Only http and https are used, also after redirects. All failures are ServerErrors of one line.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from urllib.parse import urlsplit
 
 from oscine.errors import HubError
 
-READ_TIMEOUT_S = 15.0  # seconds without a byte before a connection counts as dead
-MIN_TIMEOUT_S = 1.0  # of what is left of SILENCE
+READ_TIMEOUT_S = 15.0  # seconds without a byte before a connection is considered dead
+MIN_TIMEOUT_S = 1.0  # of a request shortly before MAX_SILENCE_S ends
 SPEED_WINDOW_S = 30.0  # seconds over which the speed of a server is measured
 MIN_BYTES_PER_S = 1024.0  # bytes a second; slower than that, a small model would take days
 MAX_HEADER_BYTES = 1 << 18  # of a status line, headers and what else surrounds a body
@@ -47,9 +46,9 @@ class ServerError(HubError):
 
 
 class SpeedMonitor:
-    """The speed of a server: a window of time that brings too few bytes ends the connection.
+    """Measures the speed of a server, and ends a connection that is too slow.
 
-    `until`: when SILENCE ends that began with the last byte.
+    `until`: the time at which MAX_SILENCE_S since the last byte is over.
     """
 
     def __init__(self, slowest: float) -> None:
@@ -58,7 +57,7 @@ class SpeedMonitor:
         self.until = self._since + MAX_SILENCE_S
 
     def count(self, length: int) -> None:
-        """Add bytes that came. Raises ServerError at the end of a window with too few of them."""
+        """Add received bytes. Raises ServerError at the end of a window with too few bytes."""
         self._bytes += length
         now = time.monotonic()
         if length:
@@ -119,7 +118,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _BoundedHandler(urllib.request.AbstractHTTPHandler):
-    """http and https with such answers."""
+    """Opens http and https URLs with bounded responses."""
 
     def __init__(self, most: int, slowest: float, until: float) -> None:
         super().__init__()
@@ -204,7 +203,10 @@ def open_url(
 
 
 def read_block(response: http.client.HTTPResponse, most: int = BLOCK) -> bytes:
-    """What has come of a body, at most so many bytes; none at its end. Raises ServerError."""
+    """The bytes of a body that have arrived, at most `most`; empty at its end.
+
+    Raises ServerError.
+    """
     try:
         return response.read1(most)
     except NETWORK_ERRORS as error:
@@ -241,7 +243,7 @@ def _check(url: str) -> None:
     """Raise ServerError for an address that is not of http or https, or that holds a login."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
-        problem = f"{shown(url)} is no address that oscine fetches from; only http and https are"
+        problem = f"{shown(url)} is not an http or https URL"
         raise ServerError(problem, final=True)
     if "@" in parts.netloc:
         raise ServerError(f"{shown(parts.hostname or '')} wants a login", final=True)
@@ -263,6 +265,6 @@ def _server_error(error: BaseException) -> ServerError:
 
 
 def shown(text: object) -> str:
-    """What a server said as a part of one line: no line breaks, no commands to a terminal."""
+    """Text from a server as part of one line: without line breaks and control characters."""
     words = " ".join(str(text).split())
     return "".join(c if c.isprintable() else "�" for c in words)[:200]

@@ -1,4 +1,4 @@
-"""A model that is here, held against the hashes of its files; what is damaged is fetched again."""
+"""Compares a local model's files with their hashes, and downloads damaged files again."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ log = logging.getLogger(__name__)
 
 
 def verify(name: str, offline: bool = False, progress: Progress | None = None) -> tuple[Path, int]:
-    """Check every byte of a model that is here, and fetch what is damaged.
+    """Check every byte of a local model, and download damaged files again.
 
-    Files of oscine's own folder are held against what was written down when they were fetched, or
-    else the hashes of the table or of Hugging Face's listing; those of Hugging Face's cache against
-    the names of its blobs. That cache is other programs' too: of a model that is damaged there, a
-    copy is fetched into oscine's folder, which is looked at first. A model that is not here is
-    fetched, which checks it.
+    Files in oscine's own folder are compared with their manifest, else with the hashes of the
+    release or of Hugging Face's listing; those in Hugging Face's cache with the names of its blobs.
+    Other programs use that cache too: for a model that is damaged there, a copy is downloaded into
+    oscine's folder, which takes precedence. A missing model is downloaded, which checks it.
 
-    Returns the model's folder and how many files were checked. Raises UsageError for a path,
-    HubError for files of which no hash is known, and where damage cannot be mended.
+    Returns the model's folder and the number of files checked. Raises UsageError for a path,
+    HubError for files without a known hash, and if damaged files cannot be downloaded.
     """
     if os.path.exists(expand_user(name)):
         raise UsageError(f"{name} is a path: there is nothing to check it against; give a name")
     name, model = hub.lookup(name)
     own = hub.model_folder(name)
-    if hub.find_local(name) is None and not _known(model, own):  # not here, or hardly
+    if hub.find_local(name) is None and not _known(model, own):  # missing or incomplete
         folder = hub.resolve(name, offline, progress)
         return folder, len(read_manifest(folder))
     with hub.download_lock(own, f"model {name!r}"):
@@ -61,7 +60,7 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
 
 
 def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[str, FileRecord]:
-    """What the files of a model's folder should be. Raises HubError where that is not known."""
+    """The expected sizes and hashes of a model's files. Raises HubError if they are not known."""
     if folder != hub.model_folder(name):
         entries = entries_of_hub_cache(folder)
     else:
@@ -77,7 +76,7 @@ def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[st
 
 
 def _known(model: Release, folder: Path) -> dict[str, FileRecord]:
-    """What was written down of a folder, or else the table's hashes where its files are those."""
+    """The manifest of a folder, else the hashes of the release if it has the same files."""
     if kept := read_manifest(folder):
         return kept
     files = _files(folder)
@@ -90,13 +89,13 @@ def _known(model: Release, folder: Path) -> dict[str, FileRecord]:
 def _files(folder: Path) -> list[str]:
     try:
         found = [path for path in folder.rglob("*") if path.is_file()]
-    except OSError:  # who fetches it is told
+    except OSError:  # reported by the download
         return []
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _keep_good(folder: Path, entries: dict[str, FileRecord], bad: list[str]) -> None:
-    """Put the files that are right where the next fetch continues. Raises OSError."""
+    """Link or copy intact files to where the next download resumes. Raises OSError."""
     part = folder.with_name(folder.name + ".part")
     for name in entries.keys() - set(bad):
         (part / name).parent.mkdir(parents=True, exist_ok=True)
