@@ -21,7 +21,7 @@ from oscine.audio.mel import log_mel
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.models.whisper import executors
-from oscine.models.whisper.fallback import best
+from oscine.models.whisper.fallback import best_hypothesis
 from oscine.models.whisper.prompt import PromptHistory, build_prompt
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.segments import split_at_timestamps
@@ -230,7 +230,7 @@ class WhisperCase:
         start = self.ids["<|startoftranscript|>"]
         logits = self.window.logits_after(np.array([start]))[0]
         self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)
-        request = self.request([start], timestamps=False, max_new_tokens=1)
+        request = self.request([start], timestamps=False, limit=1)
         (picked,) = self.window.decode(request)
         self.report.array(
             "no_speech_prob", picked.no_speech_prob, self.meta["no_speech_prob"], PROBABILITY
@@ -293,7 +293,7 @@ class WhisperCase:
             beam_size=width,
             max_candidates=round(width * about["patience"]),
         )
-        found = best(self.window.decode(request), about["length_penalty"])
+        found = best_hypothesis(self.window.decode(request), about["length_penalty"])
         wanted = self.case.want("own_beam_tokens").tolist()
         self.report.same("own_beam_tokens", list(found.tokens), wanted)
         limit = LOGPROB * (len(wanted) + 1)
@@ -312,7 +312,7 @@ class WhisperCase:
         self.report.same(
             "own_align path",
             [list(map(int, texts)), list(map(int, times))],
-            [self.case.want(f"own_align_{name}_idx").tolist() for name in ("decode", "time")],
+            [self.case.want(f"own_align_{name}_idx").tolist() for name in ("text", "time")],
         )
         jumps = np.diff(texts, prepend=-1) > 0
         self.report.same(
@@ -351,7 +351,7 @@ class WhisperCase:
         last window is 0.0.
         """
         config, end = self.weights.config, self.ids["<|endoftext|>"]
-        history = PromptHistory((), config.n_text_ctx // 2 - 1, carry=False)
+        history = PromptHistory((), config.n_text_ctx // 2 - 1, carry_initial_prompt=False)
         windows, segments, seek = [], [], 0
         while seek < len(mel):
             size = min(config.window_frames, len(mel) - seek)
