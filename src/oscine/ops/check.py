@@ -1,4 +1,4 @@
-"""Every kernel against its NumPy meaning: the table that tests, `oscine doctor` and loading share.
+"""Every kernel compared with its NumPy definition, for tests, `oscine doctor` and loading.
 
 One row of CASES an op and shape: ragged sizes, spiked inputs. A case runs three times through one
 plan, on fresh numbers: a buffer reused too early or a state not advanced shows on a replay.
@@ -41,8 +41,8 @@ CASES: tuple[Case, ...] = (
     *channels.CASES,
 )
 
-#: A minute of listening does not depend on these, but one second of checking does: the ops whose
-#: failures users of other engines met as "!!!!!" (peers' issues), in the sizes of tiny.
+#: The cases that run while a model loads, within a second: the ops whose failures users of other
+#: engines saw as "!!!!!" (peers' issues), in the sizes of tiny.
 SELF_CHECK = tuple(
     case
     for case in CASES
@@ -58,14 +58,15 @@ SELF_CHECK = tuple(
 )
 
 
-#: Of the largest value: what float16 factors, 11 bits each, may differ by. A wrong index differs
-#: by far more.
+#: The difference that float16 factors of 11 bits may cause, as a share of the largest value. A
+#: wrong index differs by far more.
 MATRIX_LIMIT = 3e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a case went: the largest difference of three runs, as a share of the largest value."""
+    """The result of a case: the largest difference in three runs, as a share of the largest
+    value."""
 
     case: Case
     error: float  # infinite where a value is not finite, or an integer differs
@@ -73,7 +74,7 @@ class Result:
 
     @property
     def limit(self) -> float:
-        """The case's own, or what matrix units allow."""
+        """The limit of the case, or that of matrix units where one was used."""
         matrix = any(kernel.endswith("_matrix") for kernel in self.kernels)
         return max(self.case.limit, MATRIX_LIMIT) if matrix else self.case.limit
 
@@ -91,12 +92,12 @@ def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
     theirs = {name: ops.upload(gpu, value) for name, value in weights.items()}
     ours = {name: ops.upload(reference, value) for name, value in weights.items()}
     first = case.inputs(rng)
-    slots = {name: gpu.zeros(value.shape, value.dtype) for name, value in first.items()}
+    buffers = {name: gpu.zeros(value.shape, value.dtype) for name, value in first.items()}
     expected = case.call(reference, {name: v.copy() for name, v in first.items()}, ours)
     out = None if expected is None else gpu.zeros(expected.shape)
 
     def trace() -> None:
-        result = case.call(gpu, slots, theirs)
+        result = case.call(gpu, buffers, theirs)
         if out is not None:
             gpu.store(result, out)
 
@@ -104,21 +105,22 @@ def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
     worst = 0.0
     for inputs in (first, case.inputs(rng), case.inputs(rng)):
         for name, value in inputs.items():
-            gpu.write(slots[name], value)
+            gpu.write(buffers[name], value)
         plan.run()
         given = {name: value.copy() for name, value in inputs.items()}
-        expected = case.call(reference, inputs, ours)  # writes to `inputs`, as the plan to slots
-        worst = max([worst, *differences(given, inputs, gpu, slots)])
+        expected = case.call(reference, inputs, ours)  # writes to `inputs`, as the plan to buffers
+        worst = max([worst, *differences(given, inputs, gpu, buffers)])
         if out is not None:
             worst = max(worst, difference(*valid(case, inputs, expected, gpu.read(out))))
     kernels = dict.fromkeys(dispatch.kernel for dispatch in plan.dispatches)
     return Result(case, worst, tuple(kernels))
 
 
-def differences(given: Values, ours: Values, gpu: Gpu, slots: Values) -> Iterator[float]:
-    """Of every slot after a run: what NumPy left as it was given must be the same to the bit."""
+def differences(given: Values, ours: Values, gpu: Gpu, buffers: Values) -> Iterator[float]:
+    """The difference of every buffer after a run; one that NumPy left unchanged must be equal in
+    bits."""
     for name, value in ours.items():
-        found = gpu.read(slots[name])
+        found = gpu.read(buffers[name])
         if value.tobytes() == given[name].tobytes():
             yield 0.0 if found.tobytes() == value.tobytes() else np.inf
         else:
@@ -126,7 +128,7 @@ def differences(given: Values, ours: Values, gpu: Gpu, slots: Values) -> Iterato
 
 
 def valid(case: Case, inputs: Values, expected: Array, found: Array) -> tuple[Array, Array]:
-    """Both results without the rows of lines that are done, where those are void."""
+    """Both results without the rows of finished sequences, where those are undefined."""
     if not case.lines:
         return expected, found
     running = inputs[case.lines]["done"] == 0
@@ -135,7 +137,7 @@ def valid(case: Case, inputs: Values, expected: Array, found: Array) -> tuple[Ar
 
 
 def difference(expected: Array, found: Array) -> float:
-    """Largest difference as a share of the largest value; integers, and NEVER, must be equal."""
+    """Largest difference as a share of the largest value; integers, and NEG_INF, must be equal."""
     if not expected.size:
         return 0.0
     if expected.dtype.names is not None:
@@ -153,7 +155,7 @@ def difference(expected: Array, found: Array) -> float:
 
 
 def self_check(gpu: Gpu) -> None:
-    """Refuse a device whose kernels do not compute what they should. Raises DeviceError."""
+    """Run SELF_CHECK. Raises DeviceError where a kernel differs from its definition."""
     for case in SELF_CHECK:
         result = run_case(gpu, case)
         if not result.passed:

@@ -24,13 +24,13 @@ from oscine.ops.reference import Reference, ReferencePlan
 from oscine.ops.webgpu import Gpu
 from oscine.tree import tree_leaves, tree_map
 
-LIMIT = MATRIX_LIMIT  # a wrong kernel is wrong by far more, rounding by less
+LIMIT = MATRIX_LIMIT  # a wrong kernel differs by far more, rounding by less
 
 OPS = facts_of(Ops)
 
 
 class Pair:
-    """The same values on both sides."""
+    """A tensor of both sides: NumPy's and the GPU's."""
 
     def __init__(self, ours: NDArray[Any], theirs: Tensor) -> None:
         self.ours, self.theirs = ours, theirs
@@ -38,19 +38,19 @@ class Pair:
 
 
 def side(tree: Any, name: str) -> Any:
-    """The operands with every pair replaced by one of its sides."""
+    """A tree of operands with each pair replaced by its `name` side."""
     return tree_map(attrgetter(name), tree, Pair)
 
 
 def valid(running: NDArray[np.bool_] | None, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Rows of lines that are not done, where others are void."""
+    """Arrays reduced to the rows of running sequences, where others are undefined."""
     if running is None:
         return arrays
     return tuple(array.reshape(len(running), -1, array.shape[-1])[running] for array in arrays)
 
 
 class Shadow:
-    """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
+    """A backend whose tensors are pairs and which compares every op. See oscine.ops.Backend."""
 
     preferred_batch, encode_batch = Gpu.preferred_batch, Gpu.encode_batch
     f16_cross_kv, is_async, batch_invariant = Gpu.f16_cross_kv, False, False
@@ -67,7 +67,8 @@ class Shadow:
         return lambda *operands, **options: self.both(name, operands, options)
 
     def both(self, name: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Pair | None:
-        """One op on both sides, compared: its result, and what it declares to write."""
+        """Run an op on both sides and compare its result and the operands that it declares to
+        write."""
         self.calls += 1
         everything, facts = [*operands, *options.values()], OPS[name]
         given = signature(getattr(self.reference, name)).bind(*operands, **options).arguments
@@ -98,7 +99,7 @@ class Shadow:
     def compare(
         self, name: str, operands: list[Any], ours: NDArray[Any], found: NDArray[Any]
     ) -> None:
-        """Stop at a difference."""
+        """Raise DeviceError where the two sides of an op differ."""
         error = difference(ours, found)
         if error > LIMIT:
             shapes = ", ".join(str(tree.shape) for tree in operands if isinstance(tree, Pair))
@@ -137,7 +138,7 @@ class Shadow:
         return self.reference.read(buffer.ours)
 
     def wait(self) -> None:
-        """Both sides have done all work when it is called for."""
+        """Both sides have finished when an op returns."""
 
     def snapshot(self, *buffers: Pair) -> Callable[[], tuple[NDArray[Any], ...]]:
         return self.reference.snapshot(*(buffer.ours for buffer in buffers))

@@ -1,10 +1,10 @@
 // softmax(q kᵀ / √W) v of one query over `count` keys, by one workgroup of 128.
 // Paste after q (an array of vec4), W4 = W/4, MAX_KEYS = the most keys, a function kv_offset(key) from the
-// first key and value to those of a key, and key4(at), value4(at) for four numbers of them.
+// first key and value to those of a key, and key4(at), value4(at) for a vec4 of them.
 // Results: every invocation of the first W4 holds its four outputs, not yet divided by the total.
 // use _workgroup_reduce_subgroup for WORKGROUP_REDUCE: subgroup, shared
 const SCALE: f32 = 0.125;
-// Lanes that share a key, so that what they load lies side by side in memory; 1 without subgroups.
+// Lanes that share a key, so that their loads are coalesced; 1 without subgroups.
 const LANES_PER_KEY: u32 = 1u;
 
 struct Attended {
@@ -48,7 +48,7 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
     total += weight;
   }
   total = workgroup_sum(me, total);
-  // A column of four outputs an invocation, as many groups of keys as the workgroup has room for.
+  // An invocation has four outputs; as many groups of keys as invocations allow.
   let groups = 128u / W4;
   let column = me % W4;
   let group = me / W4;

@@ -1,4 +1,4 @@
-// The position of a row, and the position of its slot's keys. Paste after state, qkv, keys and WINDOW.
+// The position of a row, and the offset of its slot's keys. Paste after state, qkv, keys and WINDOW.
 const SLOTS: u32 = 1u;
 
 struct RowPosition {
@@ -7,11 +7,11 @@ struct RowPosition {
   begin: u32,   // the first that it sees
   ring: u32,    // position at the beginning of the cache, this one or one before it
   room: u32,    // positions that a slot of the cache holds
-  cache: u32,   // the slot's first four values
+  cache: u32,   // the slot's first vec4
   width4: u32,  // W4, not known beforehand: software compilers take minutes to unroll loops over it
 }
 
-// Of row `row` of `rows`, which are as many of each utterance.
+// Of row `row` of `rows`, the same number for each sequence.
 fn position_of(row: u32, rows: u32) -> RowPosition {
   let length = rows / (arrayLength(&state) / WORDS);
   let base = row / length * WORDS;

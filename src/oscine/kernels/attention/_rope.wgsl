@@ -29,7 +29,7 @@ fn rope(me: u32, head: u32, norm: u32, position: u32, width4: u32) -> vec4<f32> 
   var scale = 1.0;
   if (NORMS) {
     var squares = vec4<f32>();
-    // Loads that are under way together stand side by side: drivers do not unroll checked loops.
+    // Loads that are in flight together are written out: drivers do not unroll checked loops.
     for (var i = 0u; i < width4; i += 8u) {
       squares += square(head, i) + square(head, i + 1u) + square(head, i + 2u)
         + square(head, i + 3u) + square(head, i + 4u) + square(head, i + 5u)

@@ -17,7 +17,7 @@ const GROUPS: u32 = (W4 + 15u) / 16u;
 var<workgroup> tile: array<vec4<f32>, 512>;     // [32 keys][16 of their vec4s], rotated: see swizzle()
 var<workgroup> weights: array<vec4<f32>, 512>;  // [64 queries][8 of 4 keys], scores at first
 
-// Rows of 16 vec4s lie on the same banks; turning each by its number spreads a column over all.
+// Rows of 16 vec4s start in the same bank; rotating each by its index spreads a column over all.
 fn swizzle(row: u32, column: u32) -> u32 {
   return row * 16u + (column ^ (row & 7u));
 }
@@ -42,7 +42,7 @@ fn query(row: u32, head: u32, column: u32) -> vec4<f32> {
 
 // use _highest
 
-// One row's four scores, masked past the last key: keys key + 8·{0..3}.
+// The four scores of a row for keys key + 8·{0..3}, masked past the last key.
 fn masked(scores: vec4<f32>, key: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 8u, key + 16u, key + 24u);
   return select(vec4<f32>(NEG_INF), scores * SCALE, keys < vec4<u32>(ROWS));

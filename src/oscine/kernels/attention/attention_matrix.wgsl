@@ -19,7 +19,7 @@ const SCALE: f32 = 0.125;
 
 const SLACK: f32 = 6.0;
 const PITCH: u32 = 9u;        // of 64 float16, in eights
-const SUMS_PITCH: u32 = 17u;  // of 64 float32, in fours
+const SUMS_PITCH: u32 = 17u;  // of 64 float32, in vec4s
 const V_FIRST: u32 = 64u * PITCH;
 const SUMS_FIRST: u32 = 128u * PITCH;
 

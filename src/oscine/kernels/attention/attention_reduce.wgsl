@@ -1,6 +1,6 @@
 // y[r, h] = Σ_s sums[r, h, s] e^(top_s - top) / Σ_s total_s e^(top_s - top)
 // sums [LINES·L, HEADS, SPLITS, W], marks [LINES·L, HEADS, SPLITS] of (top, total),
-// y [LINES·L, HEADS·4·W4]. One invocation four outputs; launch (ceil(HEADS·W4 / 64), LINES·L).
+// y [LINES·L, HEADS·4·W4]. An invocation has four outputs; launch (ceil(HEADS·W4 / 64), LINES·L).
 // use _text_decoder_state
 const L: u32 = 1u;
 const HEADS: u32 = 1u;

@@ -1,4 +1,4 @@
-// keys[state.slot, position + l] = k of row l of line b, values likewise      for rows l < state.length
+// keys[state.slot, position + l] = k, values[..] = v of row l of sequence b      for rows l < state.length
 // qkv [LINES·L, 3·D], keys and values [SLOTS, CAPACITY, D], D = 4·WIDTH4.
 // Launch (ceil(WIDTH4 / 64), LINES·L).
 // use _text_decoder_state

@@ -1,4 +1,4 @@
-// y[i] = softmax_j(((q[i] + u)·k[j] + (q[i] + v)·r[i - j]) / √W) v[j], per utterance and head
+// y[i] = softmax_j(((q[i] + u)·k[j] + (q[i] + v)·r[i - j]) / √W) v[j], per sequence and head
 // qkv [BATCH·ROWS, 3·D] packed; y [BATCH·ROWS, D]; u, v [D]; D = HEADS·W, W = 4·W4.
 // positions [LAST + 1, D]: distance i - j at row CENTRE - (i - j). Keys count that lie among the
 // first ceil(frames / PER) rows and from i - BEFORE to i + AFTER; y is 0 past the frames.
@@ -31,9 +31,9 @@ const KEYS: u32 = 512u;
 var<workgroup> tile: array<vec4<f32>, 768>;
 var<workgroup> weights: array<vec4<f32>, 256>;  // [32 queries][8 of 4 keys], scores at first
 
-var<private> BASE: u32;  // first row of this utterance
+var<private> BASE: u32;  // first row of this sequence
 
-// Rows of 8 or 16 vec4s lie on the same banks; turning each by its number spreads a column over all.
+// Rows of 8 or 16 vec4s start in the same bank; rotating each by its index spreads a column over all.
 fn turn8(row: u32, column: u32) -> u32 {
   return row * 8u + (column ^ (row & 7u));
 }
@@ -81,7 +81,7 @@ fn fetch_values(me: u32, key: u32, head: u32, column: u32) {
 
 // use _highest
 
-// One query's four scores: keys key + 8·{0..3}, those that do not count masked.
+// The four scores of a query for keys key + 8·{0..3}, masked outside the band and the length.
 fn masked(scores: vec4<f32>, row: u32, key: u32, count: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 8u, key + 16u, key + 24u);
   let near = (keys + BEFORE >= vec4<u32>(row)) & (keys <= vec4<u32>(row + AFTER));

@@ -1,5 +1,5 @@
-// y[b, l] = softmax(q kᵀ / √W) v over the keys that row l of utterance b may see, per head, of which
-// HEADS / KEY_HEADS share keys; q is normalised and rotated first.
+// y[b, l] = softmax(q kᵀ / √W) v over the keys visible to row l of sequence b, per head;
+// HEADS / KEY_HEADS heads share keys; q is normalised and rotated first.
 // qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4; of the slot
 // of b the cache holds position p at p mod P; row l sees those from WINDOW - 1 before its own on (0:
 // all) to its own. With APPEND (L = 1) its key and value are taken from qkv, rounded as the cache
@@ -18,7 +18,7 @@ const WINDOW: u32 = 0u;
 const WITHIN_FRAME: bool = false;
 const APPEND: bool = false;
 const SPLITS: bool = false;
-// Lanes that share a key, so that what they load lies side by side in memory; 1 without subgroups.
+// Lanes that share a key, so that their loads are coalesced; 1 without subgroups.
 const LANES_PER_KEY: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -42,25 +42,25 @@ var<workgroup> weights: array<f32, 128>;  // of a block; 0 past its end
 var<workgroup> parts: array<vec4<f32>, 128>;
 var<workgroup> totals: array<f32, 128>;
 
-// Loads of keys and of values that an invocation has under way together: they stand side by side,
+// Loads of keys and of values that an invocation has in flight together: they are written out,
 // since drivers do not unroll checked loops.
 const LOADS: u32 = W4 / LANES_PER_KEY;
 const TAKEN: u32 = select(select(select(1u, 2u, LOADS > 1u), 4u, LOADS > 2u), 8u, LOADS > 4u);
 const VALUES: u32 = 8u;  // 4 or 8
 
-// Of four values of a query and a key; zeros past the head's end.
+// The product of four values of a query and a key; zeros past the head's end.
 fn product(key: u32, i: u32) -> vec4<f32> {
   return select(vec4<f32>(), heads[min(i, W4 - 1u)], i < W4) 
     * restored(keys[key + min(i, W4 - 1u)]);
 }
 
-// Of the query and the row's own key.
+// The product of four values of the query and the row's own key.
 fn own_product(i: u32) -> vec4<f32> {
   let at = min(i, W4 - 1u);
   return select(vec4<f32>(), heads[at] * heads[HELD + at], i < W4);
 }
 
-// Which key of a block an invocation holds the score of; neighbours take turns.
+// The key of a block whose score an invocation holds.
 fn own_key(me: u32, group_step: u32) -> u32 {
   return group_step * (128u / LANES_PER_KEY) + me / LANES_PER_KEY;
 }
@@ -110,7 +110,7 @@ fn plus(a: Sum, b: Sum) -> Sum {
   return Sum(a.values + b.values, a.weight + b.weight);
 }
 
-// Of the four keys from `key` on that are a step apart.
+// The sum over four keys, `key` and those 1 to 3 steps after it.
 fn weighted4(key: u32, step: u32, begin: u32, end: u32, first: u32, at: RowPosition) -> Sum {
   let a = weighted(key, begin, end, first, at);
   let b = weighted(key + step, begin, end, first, at);
@@ -173,7 +173,7 @@ fn main(
     begin += workgroup.z * share;
     end = min(end, begin + share);
   }
-  // Two barriers of workgroup_max lie between the weights of one block and those of the next.
+  // workgroup_max puts two barriers between the weights of one block and those of the next.
   for (; begin < end; begin += 128u) {
     let score = own_score(me, begin, end, first, at);
     let higher = max(top, workgroup_max(me, score));

@@ -1,6 +1,6 @@
 // y[b, h] = Σ_s sums[b, h, s] e^(top_s - top) / Σ_s total_s e^(top_s - top)
 // sums [B, HEADS, SPLITS, W + 4] as rope_attention.wgsl leaves them, y [B, HEADS·W], W = 4·W4.
-// One invocation four outputs; launch (ceil(HEADS·W4 / 64), B).
+// An invocation has four outputs; launch (ceil(HEADS·W4 / 64), B).
 // use _talker_state
 // use _neg_inf
 const HEADS: u32 = 1u;

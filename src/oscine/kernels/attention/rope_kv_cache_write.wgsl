@@ -1,6 +1,6 @@
-// keys[slot of b, p mod P] = k of row l of utterance b, normalised and rotated, at position p; values
-// likewise. qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4. Rows
-// at or past the length of b are void, but WITHIN_FRAME rows all count.
+// keys[slot of b, p mod P] = k of row l of sequence b, normalised and rotated, at position p; values[..]
+// = v. qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4. Rows
+// at or past the length of b are not written; with WITHIN_FRAME all rows count.
 // Launch (KEY_HEADS, B·L).
 // use _talker_state
 // use _store_f32 for STORE: f32, f16

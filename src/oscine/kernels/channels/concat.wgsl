@@ -1,6 +1,6 @@
-// y[t] = … ‖ a[t] ‖ b[t] ‖ c[t] ‖ d[t] ‖ …      up to four parts side by side, among y's columns
+// y[t] = … ‖ a[t] ‖ b[t] ‖ c[t] ‖ d[t] ‖ …      up to four parts, among y's columns
 // a [T, 4·A4] and so on, 0: no such part; y [T, 4·WIDTH4], of which they take the columns from
-// 4·FIRST4 on. A part whose row has no STEP is one row, which stands in every row of y. T is that of
+// 4·FIRST4 on. A part whose row has no STEP is one row, which is copied to every row of y. T is that of
 // y's binding. Launch ceil(T · (A4 + B4 + C4 + D4) / 128), folded at 65,535.
 const A4: u32 = 1u;
 const B4: u32 = 0u;

@@ -1,6 +1,6 @@
 // y = mean over time ‖ √max(variance, 1e-12)      x [T, 4·WIDTH4] -> y [1, 8·WIDTH4]
 // With SCORES weighted by their softmax over time, channel by channel. T is that of the binding.
-// A workgroup takes 4 columns of fours, 32 invocations each, which add up by way of shared memory.
+// A workgroup takes 4 columns of vec4s, 32 invocations each, which are summed in shared memory.
 // Launch ceil(WIDTH4 / 4).
 const WIDTH4: u32 = 1u;
 const SCORES: bool = false;

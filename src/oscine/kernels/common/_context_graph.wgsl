@@ -1,4 +1,4 @@
-// The tree of boosted phrases: the fields of oscine.ops.GRAPH_NODE and ARC, in their order. Paste after
+// The context graph of boosted phrases: the fields of oscine.ops.GRAPH_NODE and GRAPH_ARC, in their order. Paste after
 // `nodes` and `arcs`. A root falls back to itself.
 const NODE_WORDS: u32 = 4u;
 const NODE_FIRST: u32 = 0u;

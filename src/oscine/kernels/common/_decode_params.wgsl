@@ -1,4 +1,4 @@
-// What a pick must know, 11 words a slot; the fields of oscine.ops.DECODE_PARAMS, in their order.
+// Parameters of decoding, 11 words a slot; the fields of oscine.ops.DECODE_PARAMS, in their order.
 const PARAMS_WORDS: u32 = 11u;
 const VOCABULARY: u32 = 0u;
 const END: u32 = 1u;

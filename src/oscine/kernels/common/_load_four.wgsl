@@ -1,4 +1,4 @@
-// The weights that a lane loads at once: four.
+// A lane loads four weights at once.
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
 const VEC4S: u32 = 1u;
 alias Wide = Packed;

@@ -1,4 +1,4 @@
-// What teams that are a whole workgroup have in common; `row_sum4` and `main` are their own.
+// Shared by the reductions of a row by a whole workgroup, which define `row_sum4` and `main`.
 struct RowGroup {
   lane: u32,
   lanes: u32,
@@ -6,8 +6,8 @@ struct RowGroup {
 
 var<private> ROW_GROUP: RowGroup;
 
-// The first row of this team, and the step to its next one: not from ROW_GROUP, since Tint holds private
-// variables for non-uniform and refuses the barriers of a loop over them.
+// The first row of this workgroup, and the step to its next one: not from ROW_GROUP, since Tint takes
+// private variables as non-uniform and refuses the barriers of a loop over them.
 fn first_row(workgroup: u32) -> u32 {
   return workgroup;
 }

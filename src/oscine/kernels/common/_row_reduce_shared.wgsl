@@ -1,4 +1,4 @@
-// A team is a whole workgroup: for hardware without subgroups.
+// A row is reduced by a workgroup in shared memory: for hardware without subgroups.
 // Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`.
 const WORKGROUP: u32 = 128u;
 

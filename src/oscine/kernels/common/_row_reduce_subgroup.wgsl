@@ -1,8 +1,8 @@
 enable subgroups;
 diagnostic(off, subgroup_uniformity);
-// A team is a subgroup, of whatever size the hardware gives: no shared memory, no barrier.
+// A row is reduced by a subgroup, of the size that the hardware has: no shared memory, no barrier.
 // Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`. ROW_GROUP.index counts the
-// teams of a workgroup.
+// subgroups of a workgroup.
 const WORKGROUP: u32 = 128u;
 
 struct RowGroup {
@@ -14,7 +14,7 @@ struct RowGroup {
 
 var<private> ROW_GROUP: RowGroup;
 
-// The first row of this team, and the step to its next one.
+// The first row of this subgroup, and the step to its next one.
 fn first_row(workgroup: u32) -> u32 {
   return workgroup * ROW_GROUP.count + ROW_GROUP.index;
 }

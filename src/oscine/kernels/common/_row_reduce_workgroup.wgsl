@@ -1,7 +1,7 @@
 enable subgroups;
 diagnostic(off, subgroup_uniformity);
-// A team is a workgroup of a few subgroups, for long rows of which there are not many: each
-// subgroup sums by itself, then all read the subgroups' sums after one barrier.
+// A row is reduced by a workgroup of several subgroups, for long and few rows: each subgroup sums by
+// itself, then all read the subgroups' sums after one barrier.
 // Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`.
 const WORKGROUP: u32 = 128u;
 

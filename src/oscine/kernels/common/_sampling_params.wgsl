@@ -1,4 +1,4 @@
-// How a code is chosen, one record a slot; the fields of oscine.ops.SAMPLING_PARAMS, in their order.
+// Parameters of sampling a code, 7 words a slot; the fields of oscine.ops.SAMPLING_PARAMS, in their order.
 const END: u32 = 0u;
 const SUPPRESS: u32 = 1u;
 const MINIMUM: u32 = 2u;

@@ -1,4 +1,4 @@
-// One row of decoding state, 18 words; the fields of oscine.ops.TEXT_DECODER_STATE, in their order.
+// A state row of a text decoder, 18 words; the fields of oscine.ops.TEXT_DECODER_STATE, in their order.
 // use _header
 const WORDS: u32 = 18u;
 const LAST_TIMESTAMP: u32 = 8u;

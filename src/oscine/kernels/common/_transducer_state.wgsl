@@ -1,4 +1,4 @@
-// A state row of a transducer's sequence, 13 words; the fields of oscine.ops.TRANSDUCER_STATE, in their order.
+// A state row of a transducer, 13 words; the fields of oscine.ops.TRANSDUCER_STATE, in their order.
 // use _header
 const WORDS: u32 = 13u;
 const FIRST: u32 = 8u;

@@ -1,5 +1,5 @@
-// A step after the end costs nothing: true once every row of `state` is done. Rows of any family, as
-// long as WORDS. LINES is the number of rows to ask, 0 in plans without a guard.
+// Whether every row of `state` is done, so that a step after the end costs nothing. The rows of any
+// family, of WORDS words; LINES is their number, 0 in plans without state rows.
 // use _header
 const LINES: u32 = 0u;
 const WORDS: u32 = 8u;

@@ -1,5 +1,5 @@
-// Sum and maximum over a workgroup of WORKGROUP_LANES, known to all of it: for hardware without subgroups.
-// Eight invocations take sixteen values each, then all take those eight: fewer barriers than halving.
+// Sum and maximum over a workgroup of WORKGROUP_LANES, returned to all lanes: for hardware without subgroups.
+// Eight invocations sum sixteen values each, then all sum those eight: fewer barriers than a tree.
 const WORKGROUP_LANES: u32 = 128u;
 
 var<workgroup> workgroup_values: array<f32, WORKGROUP_LANES>;
@@ -41,7 +41,7 @@ fn workgroup_max(me: u32, value: f32) -> f32 {
   return top;
 }
 
-// Without subgroups a lane has no neighbours: `lanes` is 1.
+// Without subgroups `lanes` is 1.
 fn lanes_sum(value: f32, lanes: u32) -> f32 {
   return value;
 }

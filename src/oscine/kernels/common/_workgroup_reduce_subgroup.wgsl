@@ -1,6 +1,6 @@
 enable subgroups;
 diagnostic(off, subgroup_uniformity);
-// Sum and maximum over a workgroup of WORKGROUP_LANES, known to all of it: by subgroups, then one barrier.
+// Sum and maximum over a workgroup of WORKGROUP_LANES, returned to all lanes: by subgroups, then one barrier.
 const WORKGROUP_LANES: u32 = 128u;
 
 var<workgroup> workgroup_values: array<f32, WORKGROUP_LANES>;
@@ -29,7 +29,7 @@ fn workgroup_max(me: u32, value: f32) -> f32 {
   return top;
 }
 
-// Sum over 1 or 4 lanes side by side, known to each of them; no subgroup has fewer than 4.
+// Sum over 1 or 4 adjacent lanes, returned to each of them; no subgroup has fewer than 4.
 fn lanes_sum(value: f32, lanes: u32) -> f32 {
   if (lanes == 1u) {
     return value;

@@ -1,4 +1,4 @@
-// size[0] = invocations of a team      Launch one workgroup.
+// size[0] = invocations of a subgroup      Launch one workgroup.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 @group(0) @binding(0) var<storage, read_write> size: array<f32>;
 

@@ -5,13 +5,13 @@ const LEFT: u32 = 1u;
 const WIDTH4: u32 = 1u;
 
 struct Voice {
-  x: u32,       // its first row in x, in fours
-  memory: u32,  // its place in the memory, in fours
+  x: u32,       // offset of its first row in x, in vec4s
+  memory: u32,  // offset of its slot in the memory, in vec4s
   begun: bool,  // else there is silence before x, whatever its place holds; so without a place
   runs: bool,   // else its place stays as it is
 }
 
-// Of a voice with so many rows.
+// Of a sequence with that many rows.
 fn voice_of(voice: u32, rows: u32) -> Voice {
   let base = voice * WORDS;
   let size = LEFT * WIDTH4;
@@ -33,7 +33,7 @@ fn joined(row: u32, column: u32, at: Voice) -> vec4<f32> {
 }
 
 // Called by a whole workgroup, CARRIED invocations a column, for columns that are its own. In
-// ascending order: what is read lies never before what was written.
+// ascending order: no read is before an earlier write.
 fn carry(column: u32, lane: u32, rows: u32, at: Voice) {
   for (var begin = 0u; begin < LEFT; begin += CARRIED) {
     let to = begin + lane;

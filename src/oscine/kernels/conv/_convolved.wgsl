@@ -1,4 +1,4 @@
-// Where a convolution's row looks, in fours: `first_of(row, rows) + spread(k4)`, in a padded input
+// The input of a row of a convolution, in vec4s: `first_of(row, rows) + spread(k4)`, in a padded input
 // x, k4 = place · TAP4 + channel. SKIP4: what dilation leaves out between two places. VOICES share the
 // rows of x, and those of y, equally. Paste where x is bound.
 const VOICES: u32 = 1u;
@@ -10,7 +10,7 @@ const OUTPUTS: u32 = 1u;
 const BIAS: bool = false;
 const ADD: bool = false;
 
-// Where row `row` of `rows` begins to look.
+// Offset of the first input of row `row` of `rows`.
 fn first_of(row: u32, rows: u32) -> u32 {
   if (VOICES == 1u) {
     return row * STEP4;

@@ -1,4 +1,4 @@
-// Rows of windows that lie one behind another; for a single one nothing is computed.
+// The window of a row, of windows of WINDOW rows one after another; constant for a single window.
 const WINDOW: u32 = ROWS;  // rows of one
 
 fn window(row: u32) -> u32 {

@@ -1,7 +1,7 @@
-// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      few outputs, or no fours of them
+// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      few outputs, or not a multiple of 4
 // x is padded already (pad.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
-// the binding. A row and up to four outputs a team.
-// Launch (ceil(R / teams of a workgroup), folded at 65,535, ceil(OUTPUTS / 4)).
+// the binding. A row and up to four outputs a subgroup or workgroup.
+// Launch (ceil(R / rows of a workgroup), folded at 65,535, ceil(OUTPUTS / 4)).
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
 // use _activation

@@ -1,8 +1,8 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      a few rows r of a convolution
 // x is padded already (pad.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
-// the binding. LANES invocations are a team: they share the depth of four rows of w among them and
+// the binding. LANES invocations are a group: they share the depth of four rows of w and
 // multiply each with TILE (4, 8 or 16) rows of x, so that w is read once. Their sums are halved
-// between neighbours (a lane keeps one row of four or eight), then added by way of shared memory.
+// between adjacent lanes (a lane keeps one row of four or eight), then summed in shared memory.
 // Launch (ceil(R / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
 // use _shuffle_subgroup for WORKGROUP_REDUCE: subgroup, shared
 // use _skinny_sums
@@ -122,7 +122,7 @@ fn run(workgroup: vec3<u32>, me: u32) {
     sums[me / 8u * TILE + 8u + me % 8u] = halve(d0, d1, 4u, me);
   }
   workgroupBarrier();
-  const KEPT: u32 = LANES / min(TILE, 8u);  // of a team, rows of sums to add
+  const KEPT: u32 = LANES / min(TILE, 8u);  // rows of sums of a group to add
   for (var q = me; q < ACROSS * TILE; q += WORKGROUP) {
     let across = q % ACROSS;
     let row = q / ACROSS;

@@ -1,7 +1,7 @@
 // y = depthwise(relu(conv(mel))): two 3x3 convolutions of stride 2 at once, so that what lies
 // between them, the largest image of an encoder, is never written.
 // mel [BATCH·N, MELS]; first, depthwise [9, C] as time, frequency; C = 4·C4; image of the first
-// [.., BETWEEN, C], of the second [.., WIDTH, C]. Rows past an utterance's frames and edges are 0.
+// [.., BETWEEN, C], of the second [.., WIDTH, C]. Rows past a sequence's frames and padding are 0.
 // A tile is some state from tile[0] on, and of each the COUNT rows that the encoder's frames
 // from tile[1] on hang on: row r of it is row (tile[1] - 1) LEVEL + 1 + r of the whole image.
 // y is the tile [.., COUNT, WIDTH, C], or with LEVEL = 1 the whole [BATCH, ROWS, WIDTH, C].

@@ -1,6 +1,6 @@
 // y[t] = b + Σ_k w[k] (memory‖x)[t + k]      causal, each channel by itself; the memory moves on
 // x and y [VOICES·T, 4·WIDTH4], w [TAPS, ..], memory [slots, LEFT, ..], LEFT = TAPS - 1; T is that of
-// the binding. A workgroup takes 2 columns of fours and all rows of a voice: what it writes to the
+// the binding. A workgroup takes 2 columns of vec4s and all rows of a sequence: what it writes to the
 // memory no other reads. Launch (ceil(WIDTH4 / 2), VOICES).
 // use _conv_state
 const TAPS: u32 = 7u;

@@ -1,4 +1,4 @@
-// y = x with LEFT and more rows beside it: what a convolution sees
+// y = x padded in time by LEFT rows and more: the input of a convolution
 // x [VOICES·T, 4·WIDTH4], y [VOICES·(LEFT + T + ..), 4·WIDTH4]; both lengths are those of the bindings.
 // Rows outside a voice's x are zero, its edge, or its reflection; with MEMORY those on the left are the
 // memory's [slots, LEFT, ..], which moves on. A workgroup takes 4 columns of 64 rows of a voice, or, of

@@ -1,4 +1,4 @@
-// Four values of the table of codes, whose words hold what TABLE_KIND says. Paste after table.
+// A vec4 of the table of codes; TABLE_KIND is the dtype of its words. Paste after table.
 // use _table
 const TABLE_KIND: u32 = 0u;
 

@@ -1,7 +1,7 @@
-// Sums of a few rows of x by four rows of a weight, and how lanes share them out among themselves.
+// Sums of a few rows of x by four rows of a weight, and their distribution among lanes.
 // Paste after shuffle (_exchange_*.wgsl).
 
-// Four more of the depth: m has a column for each of them, of the four weights.
+// Adds four products of the depth: m has a column for each, of the four weights.
 fn step(sum: vec4<f32>, v: vec4<f32>, m: mat4x4<f32>) -> vec4<f32> {
   var s = fma(vec4<f32>(v.x), m[0], sum);
   s = fma(vec4<f32>(v.y), m[1], s);

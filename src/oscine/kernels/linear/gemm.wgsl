@@ -1,6 +1,6 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r
 // w [OUTPUTS, 4·K4]; y and add [ROWS, STRIDE] from column OFFSET on.
-// Row r of x begins at vec4 r·X_STRIDE4 + X_BEGIN4, and what lies outside x reads as 0: so a
+// Row r of x begins at vec4 r·X_STRIDE4 + X_BEGIN4, and values outside x are 0: so a
 // convolution over time-first x is this gemm with rows that overlap. Where x is a batch of windows
 // of X_LENGTH4 vec4s, each gives WINDOW rows of y by itself, and add is one window's [WINDOW, STRIDE].
 // Tiles of 64 rows by 128 outputs, 16 deep; 128 invocations, each 8 rows by 2x4 outputs; where

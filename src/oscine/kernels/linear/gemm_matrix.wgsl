@@ -1,7 +1,7 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r, on matrix units
 // x and w [OUTPUTS, 8·K8] in float16, products and sums in float32; y and add [ROWS, STRIDE] from
-// column OFFSET on. Row r of x begins at eight r·X_STRIDE8 + X_BEGIN8, and what lies outside x
-// reads as 0, in each of the windows of WINDOW rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
+// column OFFSET on. Row r of x begins at octet r·X_STRIDE8 + X_BEGIN8, and values outside x
+// are 0, in each of the windows of WINDOW rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
 // STRIDE], for gemm_reduce.wgsl.
 // A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, SUBGROUPS by SUBGROUPS subgroups are a workgroup:
 // tiles of 128x128 sums (SUBGROUPS 4) or 64x64 (2), 64 deep.
@@ -24,9 +24,9 @@ const SIDE: u32 = 32u * SUBGROUPS;
 const DEPTH8: u32 = 8u;               // of a tile, in eights
 const ITEMS: u32 = DEPTH8 / SUBGROUPS;    // eights of x, and of w, that an invocation brings to a tile
 const STEP: u32 = WORKGROUP / DEPTH8; // rows between them
-const PITCH: u32 = DEPTH8 + 1u;       // odd: eight rows lie on all banks
+const PITCH: u32 = DEPTH8 + 1u;       // odd: eight rows use all banks
 const W_FIRST: u32 = SIDE * PITCH;
-const SUMS_PITCH: u32 = 9u;           // of 32 sums on their way out, in fours
+const SUMS_PITCH: u32 = 9u;           // of 32 sums that are stored, in vec4s
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
@@ -38,7 +38,7 @@ alias Sums = subgroup_matrix_result<f32, 16, 16>;
 @group(0) @binding(3) var<storage, read> add: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
-// Eight float16 an element: SIDE rows of x, then of w; at last four float32 of sums.
+// Eight float16 an element: SIDE rows of x, then of w; in the end four float32 of sums.
 var<workgroup> tile: array<vec4<u32>, 2u * SIDE * PITCH>;
 
 // Loads without branches, so that many are under way at once.

@@ -1,9 +1,9 @@
 // y[r, o] = activation(Σ_i norm(x[r])[i] w[o, i] + b[o]) + add[r, o]      a few dozen rows r
 // x [ROWS, 4·K4], w [OUTPUTS, 4·K4], y and add [ROWS, STRIDE] from column OFFSET on.
-// LANES invocations are a team: they share the K4 fours of four rows of w among them and multiply
+// LANES invocations are a group: they share the K4 vec4s of four rows of w and multiply
 // each with TILE <= 16 rows of x, so that w is read once, and an x once for four outputs. Their sums
-// are halved three times between neighbours (a lane keeps one row of eight), then added by way of
-// shared memory. With NORM the norm is folded, as in gemv.wgsl, and each team sums x' and x'² of four
+// are halved three times between adjacent lanes (a lane keeps one row of eight), then summed in
+// shared memory. With NORM the norm is folded, as in gemv.wgsl, and each group sums x' and x'² of four
 // rows: then LANES <= WORKGROUP / 4, or half of it for TILE <= 8.
 // Launch (ceil(ROWS / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
 // use _shuffle_subgroup for WORKGROUP_REDUCE: subgroup, shared
@@ -47,7 +47,7 @@ fn begin(first: u32, row: u32) -> u32 {
   return min(first + row, ROWS - 1u) * K4;
 }
 
-// Four rows of weights, four deep, rotated: a column for each of the four inputs.
+// Four rows of weights, four deep, transposed: a column for each of the four inputs.
 fn transpose4(w0: Packed, w1: Packed, w2: Packed, w3: Packed, k: u32) -> mat4x4<f32> {
   if (NORM) {
     let g = norm_weight[k];
@@ -127,7 +127,7 @@ fn run(workgroup: vec3<u32>, me: u32) {
     return;
   }
   var rest = rest_of(me, first, begins);
-  // Four rows whose sums this team keeps, less the mean of their first four values: that keeps the
+  // Four rows whose sums this group keeps, less the mean of their first four values: that keeps the
   // variance of rows with a large mean from cancelling.
   var m0 = vec4<f32>();
   var m1 = vec4<f32>();

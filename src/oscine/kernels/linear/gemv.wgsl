@@ -1,10 +1,10 @@
 // y[r, o] = activation(Σ_i norm(x[r])[i] w[o, i] + b[o]) + add[r, o]      ROWS ≤ 4 rows r
 // x [ROWS, 4·K4], w [OUTPUTS, 4·K4], y and add [ROWS, STRIDE] from column OFFSET on.
-// One row of w a team, read once for all rows of x. With NORM (ROWS = 1) the norm is folded:
+// A row of w a subgroup or workgroup, read once for all rows of x. With NORM (ROWS = 1) the norm is folded:
 // Σ w (g (x - m) s + h) + b = s (Σ w g x' - m' fold[o]) + bias[o], where fold = W g and
 // bias = W h + b were computed beforehand, and x' = x - x̃ with x̃ the mean of x's first four
 // values, which keeps the variance of rows with a large mean from cancelling.
-// Launch ceil(OUTPUTS / teams of a workgroup) workgroups, folded at 65,535.
+// Launch ceil(OUTPUTS / rows of a workgroup) workgroups, folded at 65,535.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
 // use _until

@@ -1,10 +1,10 @@
 // y[r, o] = activation(v[r, o] + b[o]) + add[r, o], where v = norm(x) wᵀ; or, GATED,
 // y[r, o] = activation(v[r, o]) · v[r, OUTPUTS + o]      ROWS ≤ 4 rows r
 // x [ROWS, 4·K4], w [OUTPUTS, 4·K4], GATED twice as many; y and add [ROWS, STRIDE] from column
-// OFFSET on. Two rows of w a team, so that x is read half as often: those of a gate and what it
-// lets through, or neighbours. RMS: norm(x) is x g / √(mean x² + EPS), and the root needs to be known
+// OFFSET on. Two rows of w a subgroup, so that x is read half as often: those of a gate and its
+// value, or adjacent ones. RMS: norm(x) is x g / √(mean x² + EPS), and the root needs to be known
 // only at the end.
-// Launch ceil(PAIRS / teams of a workgroup) workgroups, folded at 65,535.
+// Launch ceil(PAIRS / pairs of a workgroup) workgroups, folded at 65,535.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _load_four for LOAD: four, eight
 // use _until
@@ -38,7 +38,7 @@ struct Sums {
   square: vec4<f32>,
 }
 
-// One row's four numbers of x times those of w; its share of Σ x².
+// The products of four values of a row of x with those of w; their part of Σ x².
 struct Share {
   first: f32,
   second: f32,

@@ -1,5 +1,5 @@
 // y[r] = (x[r] - mean) / sqrt(variance + EPS) · weight + bias      x, y [R, 4·WIDTH4]
-// One row a team; launch ceil(R / teams of a workgroup) workgroups, folded at 65,535.
+// A row a subgroup or workgroup; launch ceil(R / rows of a workgroup) workgroups, folded at 65,535.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _store_f32 for STORE: f32, f16
 const ROWS: u32 = 1u;

@@ -1,4 +1,4 @@
-// What a stretch of logits offers: their softmax sum, and the best of them.
+// The candidates of a chunk of logits: their softmax sum, and the best of them.
 // Words of one in memory: top, total, score, token, logit, broken.
 const CANDIDATE_WORDS: u32 = 6u;
 // use _neg_inf

@@ -1,6 +1,6 @@
-// The decision of beam search: of a group's offers by log-probability, put those that end to its pool
-// while it has room, make the others its BEAMS = new beams, each with what its parent had.
-// Source: openai whisper/decoding.py, BeamSearchDecoder. offers [SPEAKERS] of OFFER_WORDS; tokens and
+// The decision of beam search: of a group's candidates by log-probability, those that end = finished
+// beams while there is space, the others = its BEAMS new beams, each a copy of its parent.
+// Source: openai whisper/decoding.py, BeamSearchDecoder. candidates [SOURCES] of BEAM_CANDIDATE_WORDS; tokens and
 // cache_indirection [SLOTS, CAPACITY]; pool_rows [SLOTS, PLACES] of POOL, pool_tokens [SLOTS, PLACES, CAPACITY], of which
 // a group has those of its first beam; params [SLOTS]. A beam keeps its slot, whoever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
@@ -14,11 +14,11 @@ const BEAMS: u32 = 5u;
 const PLACES: u32 = 5u;
 const SHARE: u32 = 1u;
 const CAPACITY: u32 = 448u;
-const SPEAKERS: u32 = BEAMS / SHARE;
-const OFFERS: u32 = SPEAKERS * RANKS;
+const SOURCES: u32 = BEAMS / SHARE;
+const OFFERS: u32 = SOURCES * RANKS;
 const BROKEN: u32 = 2u;
 
-@group(0) @binding(0) var<storage, read> offers: array<u32>;
+@group(0) @binding(0) var<storage, read> candidates: array<u32>;
 @group(0) @binding(1) var<storage, read> params: array<u32>;
 @group(0) @binding(2) var<storage, read_write> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> tokens: array<u32>;
@@ -48,12 +48,12 @@ var<workgroup> verdict: u32;
 fn collect(me: u32, group: u32) {
   for (var i = me; i < OFFERS; i += 128u) {
     let parent = i / RANKS * SHARE;
-    let offer = (group * SPEAKERS + i / RANKS) * OFFER_WORDS;
+    let offer = (group * SOURCES + i / RANKS) * BEAM_CANDIDATE_WORDS;
     let at = offer + 1u + 2u * (i % RANKS);
-    given[i] = Beam(parent, offers[at + 1u], NEG_INF);
+    given[i] = Beam(parent, candidates[at + 1u], NEG_INF);
     if (state[(group * BEAMS + parent) * WORDS + DONE] == 0u) {
-      given[i].score = bitcast<f32>(offers[at]);
-      atomicOr(&seen, 1u + BROKEN * offers[offer]);
+      given[i].score = bitcast<f32>(candidates[at]);
+      atomicOr(&seen, 1u + BROKEN * candidates[offer]);
     }
   }
   if (me < BEAMS) {
@@ -65,7 +65,7 @@ fn collect(me: u32, group: u32) {
   }
 }
 
-// Each offer counts those before it that go on and that end: no more going on than there are beams
+// Each candidate counts those before it that continue and that end: no more going on than there are beams
 // to be, and none that ends after these. Among equals the lower beam comes first, then the better
 // rank: the order they came in. `count` is OFFERS, told so that no compiler unrolls the loop.
 fn choose(me: u32, count: u32) {
@@ -166,7 +166,7 @@ fn main(
     }
     return;
   }
-  choose(me, arrayLength(&offers) / OFFER_WORDS / workgroups.x * RANKS);
+  choose(me, arrayLength(&candidates) / BEAM_CANDIDATE_WORDS / workgroups.x * RANKS);
   workgroupBarrier();
   let before = atomicLoad(&occupied);
   let beams = atomicLoad(&going);

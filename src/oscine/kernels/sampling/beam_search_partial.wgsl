@@ -1,7 +1,7 @@
 // Softmax sums and the RANKS best = highest logits of each stretch of CHUNK, text and timestamps
 // apart, filtered by all but rule e: sample_token_partial for beams.
-// logits [.., V], one row a speaker: every line, or (SHARE = beams) the first line of every group.
-// parts [SPEAKERS, CHUNKS, 2] of PART_WORDS; params [SLOTS], masks [.., V]. Launch (CHUNKS, SPEAKERS).
+// logits [.., V], one row a source: every line, or (SHARE = beams) the first line of every group.
+// parts [SOURCES, CHUNKS, 2] of PART_WORDS; params [SLOTS], masks [.., V]. Launch (CHUNKS, SOURCES).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf

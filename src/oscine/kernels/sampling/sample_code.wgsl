@@ -1,6 +1,6 @@
-// The choice of a code among what params leave, by one workgroup an utterance, which moves on:
+// The decision on a code among the ids that params leave, one workgroup a sequence, and its advance:
 // id = argmax(score + noise), score = logit / temperature of the ids that top_k and top_p leave.
-// logits [B·L, V], of each utterance's the last row; of its slot params [S], codes [S, F, GROUPS] and
+// logits [B·L, V], the last row of each sequence counts; of its slot params [S], codes [S, F, GROUPS] and
 // seen [S, ..]. Of scores the first KEPT are held in shared memory, the others are computed again when
 // they are needed. Borders are found digit by digit, 8 bits at a time, of numbers in the order of scores.
 // Launch (B); V <= 65536.
@@ -25,7 +25,7 @@ const WORKGROUP: u32 = 256u;  // an invocation for each value of a digit
 const STOP_END: u32 = 1u;
 const STOP_LENGTH: u32 = 3u;
 const STOP_NONFINITE: u32 = 4u;
-const WHOLE: f32 = 1073741824.0;  // the likeliest's mass, 2^30: kept in two halves, summed exactly
+const WHOLE: f32 = 1073741824.0;  // the most likely id's mass, 2^30: in two halves, summed exactly
 
 struct Utterance {
   vocabulary: u32,
@@ -50,7 +50,7 @@ var<workgroup> bins: array<atomic<u32>, 256>;  // how many, or lower halves of m
 var<workgroup> bins_upper: array<atomic<u32>, 256>;
 var<workgroup> sixteens: array<atomic<u32>, 64>;  // sums of sixteen bins: 16
 var<workgroup> sixteens_upper: array<atomic<u32>, 64>;
-var<workgroup> border: vec3<u32>;  // a digit, and what the next is counted from
+var<workgroup> border: vec3<u32>;  // a digit, and the count below it
 
 fn broken(x: f32) -> bool {
   return (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u;
@@ -144,7 +144,7 @@ fn four_sixteens(i: u32, first: u32, end: u32) -> vec2<u32> {
 }
 
 // What all bins hold, and those below `me`: whole sixteens, then of its own sixteen.
-// Loads that are under way together stand side by side: drivers do not unroll checked loops.
+// Loads that are in flight together are written out: drivers do not unroll checked loops.
 fn all_bins() -> vec2<u32> {
   return four_sixteens(0u, 0u, 16u) + four_sixteens(4u, 0u, 16u) + four_sixteens(8u, 0u, 16u)
     + four_sixteens(12u, 0u, 16u);
@@ -223,7 +223,7 @@ fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
     found |= border.x << shift;
     below = border.yz;
   }
-  return min(found, rank(top));  // the likeliest stays
+  return min(found, rank(top));  // the most likely id stays
 }
 
 fn slots() -> u32 {

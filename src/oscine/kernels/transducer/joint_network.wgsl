@@ -1,7 +1,7 @@
 // y[row, f] = relu(x[first + position + f] + joint[slot])    f < AHEAD, frames past the end repeat it
 // joint[slot] = W h' + b is kept, and computed only for rows that are fresh; h' is in the half of
 // hidden [slots, LAYERS, 2, 4·P4] that state.half does not name. state [ROWS], x [.., J],
-// w [J, 4·P4], joint [slots, J], y [ROWS·AHEAD, J]. A team computes one of J. Launch (some
+// w [J, 4·P4], joint [slots, J], y [ROWS·AHEAD, J]. A subgroup or workgroup computes one of J. Launch (some
 // workgroups, ROWS).
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _weights_f32 for WEIGHTS: f32, f16, bf16

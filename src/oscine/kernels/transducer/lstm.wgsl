@@ -2,8 +2,8 @@
 // z = W_input x + W_hidden h + b, four gates i f g o;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c')
 // x is table[state.token] in the lowest layer, h' of the layer below in others. hidden and cell
 // [slots, LAYERS, 2, P]: a row's place is state.slot; state.half names the half that holds c and h,
-// c' and h' go to the other. state [ROWS], table [V + 1, P], weights [4·P, P], P = 4·P4. A team
-// computes one of P for up to four rows, with its weights read once. Launch (some workgroups,
+// c' and h' go to the other. state [ROWS], table [V + 1, P], weights [4·P, P], P = 4·P4. A subgroup or
+// workgroup computes one of P for up to four rows, with its weights read once. Launch (some workgroups,
 // ceil(ROWS / 4)).
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
@@ -23,17 +23,17 @@ const P4: u32 = 1u;
 
 const P: u32 = 4u * P4;
 const SLOT_SIZE: u32 = LAYERS * 2u * P;
-// Where a layer's halves begin in a slot, and those of the layer below; some compilers look at what
+// Where a layer's halves begin in a slot, and those of the layer below; some compilers evaluate what
 // never runs.
 const HERE: u32 = LAYER * 2u * P;
 const BELOW: u32 = (max(LAYER, 1u) - 1u) * 2u * P;
 
-// What a row asks for, and where it finds it.
+// The token of a row, and the offsets of its state.
 struct Row {
   fresh: bool,
-  token: u32,   // its embedding, in fours
-  before: u32,  // of the slot's lowest layer: the half that holds what was before the token
-  after: u32,   // and the half that gets what is after it
+  token: u32,   // offset of its embedding, in vec4s
+  before: u32,  // of the slot's first layer: the half from before the token
+  after: u32,   // and the half that is written
 }
 
 fn row_at(row: u32) -> Row {
@@ -55,7 +55,7 @@ fn input(row: Row, i: u32) -> vec4<f32> {
   return held(BELOW + row.after + 4u * i);
 }
 
-// What four of the inputs and four of the hidden values add to each gate; a column a gate.
+// The products of four inputs and four hidden values with the weights of each gate, a column a gate.
 fn gates(row: Row, i: u32, wx: mat4x4<f32>, wh: mat4x4<f32>) -> vec4<f32> {
   return input(row, i) * wx + held(HERE + row.before + 4u * i) * wh;
 }

@@ -1,4 +1,4 @@
-"""What a check of an op against its NumPy meaning consists of, and its made-up input."""
+"""A case, which compares an op on a GPU with its definition, and random inputs for cases."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from oscine.dtypes import BFLOAT16
 Array = NDArray[Any]
 Values = dict[str, Any]
 
-FRAMES = 6  # of a slot
-SPARE = 2  # slots that no row of a batch has: they stay as they are
+FRAMES = 6  # of codes in a slot
+SPARE = 2  # slots of no row, which ops leave unchanged
 
 
 @dataclass(frozen=True)
 class Case:
-    """One op at one shape. Slots persist between runs, and all are compared after each."""
+    """One op at one shape. Buffers keep their contents between runs; all are compared after
+    each."""
 
     name: str
-    inputs: Callable[[np.random.Generator], Values]  # written to slots before each run
-    call: Callable[[Any, Values, Values], Any]  # (backend, slots, weights) -> result or None
+    inputs: Callable[[np.random.Generator], Values]  # written to buffers before each run
+    call: Callable[[Any, Values, Values], Any]  # (backend, buffers, weights) -> result or None
     weights: Callable[[np.random.Generator], Values] = lambda rng: {}
     limit: float = 2e-5  # of the largest value
-    lines: str = ""  # the input that holds state rows, where the result of a done line is void
+    lines: str = ""  # the input with state rows, where results of finished rows are undefined
 
 
 def noise(rng: np.random.Generator, *shape: int, spike: float = 0.0) -> Array:
@@ -46,7 +47,7 @@ def noise(rng: np.random.Generator, *shape: int, spike: float = 0.0) -> Array:
 def state_rows(
     rng: np.random.Generator, lines: int, room: int, length: int, slots: int = 0
 ) -> Array:
-    """Lines at random places with room for `length` more rows; one in four is done.
+    """State rows at random positions with space for `length` more rows; one in four is done.
 
     Their slots are any of `slots` in any order, as many as there are lines if none are said; lines
     beyond them are done.
@@ -65,7 +66,8 @@ def state_rows(
 
 
 def indirection(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[int, int]) -> Array:
-    """Slots [N, C] in which groups of `beams` lines keep what came before: any of their own."""
+    """cache_indirection [N, C] of groups of `beams` rows: earlier positions at random in the
+    group."""
     made = np.repeat(np.arange(shape[0], dtype=np.uint32)[:, None], shape[1], 1)
     for b, row in enumerate(rows):
         group = rows["slot"][b // beams * beams :][:beams]
@@ -74,14 +76,14 @@ def indirection(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[
 
 
 def stored(matrix: Array, kind: str) -> Array:
-    """A matrix as a checkpoint has it: float32, float16 or bfloat16, which is cut, not rounded."""
+    """A matrix in the dtype of a checkpoint; bfloat16 is truncated, not rounded."""
     if kind == "bfloat16":
         return (matrix.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
     return matrix.astype(kind)
 
 
 def frames_of(rng: np.random.Generator, batch: int, most: int) -> Array:
-    """Lengths of a batch: one whole, one of nothing, others between."""
+    """Lengths of a batch: one is the maximum, one is 0, others are between."""
     frames = rng.integers(0, most + 1, batch).astype(np.uint32)
     frames[0] = most
     frames[1:2] = 0
@@ -91,7 +93,7 @@ def frames_of(rng: np.random.Generator, batch: int, most: int) -> Array:
 def utterances(
     rng: np.random.Generator, lines: int, room: int, length: int, groups: int = 4
 ) -> Array:
-    """Rows in any slots, at any position with room for `length` more rows; one in four is done."""
+    """Talker rows in random slots, with space for `length` more rows; one in four is done."""
     rows = np.zeros(lines, ops.TALKER_STATE)
     rows["slot"] = rng.permutation(lines + SPARE)[:lines]
     rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
@@ -106,10 +108,10 @@ def utterances(
 
 
 def speaking(x: Values) -> ops.TalkerState:
-    """Of slots."""
+    """The talker's state of a case's buffers."""
     return ops.TalkerState(x["rows"], x.get("codes"), x.get("seen"))
 
 
 def of_windows(batch: int) -> str:
-    """What a batch adds to a case's name."""
+    """The suffix of a case's name for a batch of windows."""
     return f", {batch} windows" * (batch > 1)

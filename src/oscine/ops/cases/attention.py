@@ -1,4 +1,4 @@
-"""Cases of attention: sequences that are done, caches that hold noise, bands, rings."""
+"""Cases of attention: finished sequences, caches full of noise, bands, ring buffers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
 
 
 def projected_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
-    """The encoder's attention to a product of float16 weights, which matrix units may take."""
+    """The encoder's attention after a product with float16 weights, which matrix units may take."""
     inputs = heads * width
     return Case(
         f"projected attention {length} rows, {heads}x{width}" + of_windows(batch),
@@ -46,7 +46,7 @@ def projected_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
 
 
 def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int, keys: int) -> Any:
-    """Lines that listen to windows in any order, some to the same, with less sound or more."""
+    """Rows with windows in random order, some shared, and random numbers of frames with audio."""
     rows = state_rows(rng, lines, length, length)
     rows["window"] = rng.permutation(np.arange(lines) % windows)
     rows["frames"] = rng.integers(0, keys + 1, lines)
@@ -56,7 +56,7 @@ def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int,
 def cross_case(
     lines: int, length: int, windows: int, keys: int, heads: int, width: int, half: bool = False
 ) -> Case:
-    """The decoder's attention to the audio; lines that are done are void."""
+    """Cross-attention; results of finished rows are undefined."""
     kind = np.float16 if half else np.float32
 
     def values(rng: np.random.Generator) -> Values:
@@ -79,7 +79,7 @@ def cross_case(
 def weights_case(
     lines: int, length: int, keys: int, heads: int, chosen: tuple[int, ...], half: bool = False
 ) -> Case:
-    """The weights of some heads, of done lines too."""
+    """The attention weights of some heads, of finished rows too."""
     whole = cross_case(lines, length, 2, keys, heads, 16, half)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
@@ -102,7 +102,7 @@ def self_case(
     beams: int = 0,
     slots: int = 0,
 ) -> Case:
-    """The decoder's attention to itself; appends to caches that hold noise.
+    """Causal attention without rope, which appends to caches full of noise.
 
     spare: room of a cache's slot beyond the positions. beams: lines of a group, whose keys are in
     each other's slots; 0: no cache_indirection. slots: of the cache, where some lines are done;
@@ -121,7 +121,7 @@ def self_case(
         if slots:
             rows["length"] = length
         else:
-            rows["done"] = 0  # what gather_rows has of them would be void
+            rows["done"] = 0  # gather_rows of them would be undefined
         rows["sot"] = np.minimum(rows["sot"], rows["length"] - 1)
         made: Values = {
             "qkv": noise(rng, lines * length, 3 * heads * width, spike=3.0),
@@ -131,7 +131,9 @@ def self_case(
             "tokens": np.zeros((shape[0], room), np.uint32),
         }
         if beams:
-            rows["position"] = np.repeat(rows["position"][::beams], beams)  # beams keep step
+            rows["position"] = np.repeat(
+                rows["position"][::beams], beams
+            )  # beams of a group are at one position
             made["indirection"] = indirection(rng, rows, beams, (shape[0], room))
         return made
 
@@ -150,7 +152,7 @@ def rotary_case(
     window: int | None = None,
     **options: bool,
 ) -> Case:
-    """Rows whose slots hold the keys before them; heads: of queries, and of keys.
+    """Causal attention with rope after cached keys; heads: of queries, and of keys.
 
     Normed where there is no window. inner: as in the op. ragged: passes are of any length, and the
     last row that counts is compared. half: the cache is float16, where a last bit is 1/2048 of a
@@ -202,7 +204,7 @@ def rotary_case(
 
 
 def positions_case(count: int, width: int) -> Case:
-    """Distances both ways."""
+    """Distances in both directions."""
     return Case(
         f"relative_positions {count} of {width}",
         lambda rng: {},
@@ -218,7 +220,7 @@ def relative_case(
     band: tuple[int, int] | None = None,
     spare: int = 0,
 ) -> Case:
-    """Attention by content and distance, from a table of `spare` distances more than it needs."""
+    """Attention with relative positions, from a table with `spare` unused distances."""
     per = 8
     count = (rows if band is None else max(band) + 1) + spare
 

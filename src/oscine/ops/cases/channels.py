@@ -1,4 +1,4 @@
-"""Cases of what changes, joins, takes or sums up channels, and of what is kept in float16."""
+"""Cases of activations, concatenation, slices and pooling, and of storing float16."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oscine.ops.cases import Case, Values, noise
 
 
 def snake_case(count: int, width: int, top: float) -> Case:
-    """Arguments up to `top`; x itself is small, so that the sine shows."""
+    """Arguments up to `top`; x itself is small, so that the sine dominates."""
 
     def weights(rng: np.random.Generator) -> Values:
         scale = np.exp(noise(rng, width)) * np.float32(top)
@@ -44,7 +44,7 @@ def activate_case(activation: ops.Activation, *shape: int) -> Case:
 
 
 def concat_case(rows: int, *widths: int, ones: tuple[int, ...] = ()) -> Case:
-    """Parts side by side; those that `ones` names have one row."""
+    """Concatenated parts; those that `ones` names have one row."""
 
     def values(rng: np.random.Generator) -> Values:
         return {
@@ -73,7 +73,7 @@ def columns_case(rows: int, width: int, first: int, count: int, add: bool = Fals
 
 
 def statistics_case(count: int, width: int, scores: bool) -> Case:
-    """Means beside which deviations are small; weights that nearly leave out all but one row."""
+    """Deviations that are small beside the mean; weights that nearly select one row."""
 
     def values(rng: np.random.Generator) -> Values:
         found = {"x": noise(rng, count, width, spike=8.0)}
@@ -105,7 +105,7 @@ def scale_case(count: int, width: int, add: bool) -> Case:
 
 
 def pack_case(rows: int, width: int) -> Case:
-    """What a float16 slot keeps; of two neighbours, hardware may take either."""
+    """Stores to a float16 buffer; hardware may round to either adjacent value."""
     return Case(
         f"keep {rows}x{width} float16",
         lambda rng: {

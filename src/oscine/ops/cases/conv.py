@@ -1,4 +1,4 @@
-"""Cases of convolutions: paddings, strides, memories longer and shorter than x, void frames."""
+"""Cases of convolutions: paddings, strides, memories longer and shorter than x, padded frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ConvParams = ops.ConvParams
 def conv_case(
     frames: int, inputs: int, outputs: int, stride: int, half: bool, batch: int = 1
 ) -> Case:
-    """gelu(conv1d(x)) + add, of windows that are padded and added to alike."""
+    """gelu(conv1d(x)) + add, of windows with the same padding and the same add."""
     kind = np.float16 if half else np.float32
     name = f"conv1d {frames}x{inputs}->{outputs} stride {stride} {np.dtype(kind).name}"
     return Case(
@@ -41,8 +41,7 @@ def conv_case(
 
 
 def voices(rng: np.random.Generator, count: int) -> Any:
-    """TextDecoderState of voices in slots of their own: one may begin; one of several
-    is done."""
+    """Talker rows of voices in slots of their own: one may begin; one of several is done."""
     state = np.zeros(count, ops.TALKER_STATE)
     state["slot"] = rng.permutation(count + 2)[:count]
     state["position"] = rng.integers(1, 9, count)
@@ -102,7 +101,7 @@ def convolve_case(
 
 
 def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: int = 1) -> Case:
-    """Each channel by itself, over a memory."""
+    """A depthwise convolution with a memory."""
 
     def values(rng: np.random.Generator) -> Values:
         return {
@@ -122,7 +121,7 @@ def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: 
 
 
 def subsample_case(batch: int, n: int, mels: int, channels: int, layers: int = 2) -> Case:
-    """The stem; what is void holds noise."""
+    """The encoder's subsampling; frames past the lengths hold noise."""
 
     def weights(rng: np.random.Generator) -> Values:
         def image() -> ops.Linear:
@@ -152,7 +151,7 @@ def subsample_case(batch: int, n: int, mels: int, channels: int, layers: int = 2
 def gated_convolution_case(
     batch: int, rows: int, width: int, taps: int, biased: bool = True
 ) -> Case:
-    """The convolution module's middle; gates that overflow an exponential."""
+    """GLU, depthwise convolution and SiLU; gates that overflow an exponential."""
 
     def values(rng: np.random.Generator) -> Values:
         x = noise(rng, batch * rows, 2 * width, spike=3.0)

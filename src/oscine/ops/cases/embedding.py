@@ -1,4 +1,4 @@
-"""Cases of tables: prompts and single tokens, codes, nearest rows, rows in any slots."""
+"""Cases of embeddings and codebooks: prompts, single tokens, codes, nearest rows, random slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oscine.ops.cases import (
 
 
 def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
-    """Token plus position; prompts and single tokens."""
+    """Token and positional embeddings of prompts and of single tokens."""
     kind = np.float16 if half else np.float32
     room = length + 5
 
@@ -77,7 +77,7 @@ def embed_code_case(
 
 
 def frame_case(lines: int, width: int, kind: str) -> Case:
-    """The sum of a frame's codes and a row of text, of which there are few."""
+    """The sum of the embeddings of a frame's codes and a row of text, of which there are few."""
 
     def values(rng: np.random.Generator) -> Values:
         state = utterances(rng, lines, 99, 5)
@@ -97,7 +97,7 @@ def frame_case(lines: int, width: int, kind: str) -> Case:
 
 
 def codebook_lookup_case(count: int, groups: int, tables: int, first: int) -> Case:
-    """Some groups of codes, the last code among them."""
+    """Some groups of codes, including the last code."""
 
     def values(rng: np.random.Generator) -> Values:
         codes = rng.integers(0, 40, (count, groups)).astype(np.uint32)
@@ -113,7 +113,7 @@ def codebook_lookup_case(count: int, groups: int, tables: int, first: int) -> Ca
 
 
 def quantise_case(count: int, entries: int, width: int) -> Case:
-    """Rows near an entry, exactly on one, and between two that are equal."""
+    """Rows near an entry, equal to one, and between two equal ones."""
 
     def table(rng: np.random.Generator) -> Values:
         rows = noise(rng, entries, width)

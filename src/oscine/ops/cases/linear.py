@@ -1,4 +1,4 @@
-"""Cases of products and norms: ragged sizes, spiked inputs."""
+"""Cases of linear layers and norms: ragged sizes, spiked inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oscine.ops.cases import Case, Values, noise, stored
 
 
 def norm_of(rng: np.random.Generator, width: int, kind: Any) -> Any:
-    """A norm by its name: layer, rms, or one of these with an epsilon that counts."""
+    """A norm by its name: layer, rms, or one of these with a large epsilon."""
     name, _, eps = str(kind).partition(" ")
     options = {"eps": float(eps)} if eps else {}
     gain = 1 + noise(rng, width) / 8
@@ -68,7 +68,7 @@ def gated_case(rows: int, inputs: int, width: int, kind: str, norm: str = "") ->
 
 
 def norm_case(rows: int, width: int, kind: str = "layer") -> Case:
-    """Layer normalisation, or by the root mean square."""
+    """Layer or root-mean-square normalisation."""
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         if isinstance(w["norm"], ops.RmsNorm):

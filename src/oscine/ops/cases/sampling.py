@@ -1,4 +1,4 @@
-"""Cases of choices: random histories, ties, masks, every rule."""
+"""Cases of logits processors, sampling and beam search: histories, ties, masks, every rule."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from oscine.ops.cases import (
 )
 from oscine.ops.reference.sampling import beam_candidates
 
-MARGIN = 2e-5  # between candidates of beams: the sides round their sums differently
+MARGIN = 2e-5  # between candidates of beams, since the two sides round their sums differently
 
 
 def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
-    """Rules [slots] of a vocabulary that ends in some timestamps, or that has none."""
+    """DECODE_PARAMS [slots] of a vocabulary with some timestamps at its end, or without."""
     begin = vocabulary - stamps
     rules = np.zeros(slots, ops.DECODE_PARAMS)
     rules["vocabulary"], rules["timestamp_begin"] = vocabulary, begin
@@ -39,7 +39,7 @@ def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
 
 
 def histories(rng: np.random.Generator, lines: int, room: int, rules: Array) -> Array:
-    """State rows of lines that have picked a few tokens, in any of the rules' slots."""
+    """State rows with a few tokens, in random slots of the params."""
     begin, vocabulary = int(rules[0]["timestamp_begin"]), int(rules[0]["vocabulary"])
     rows = state_rows(rng, lines, room, 1, len(rules))
     rows["count"] = rng.integers(0, 3, lines)
@@ -54,23 +54,23 @@ def histories(rng: np.random.Generator, lines: int, room: int, rules: Array) -> 
 
 
 def scores(rng: np.random.Generator, rows: int, rules: Array) -> Array:
-    """Logits with ties, and rows where timestamps win together."""
+    """Logits with ties, and rows where timestamps are more likely together."""
     begin, vocabulary = int(rules[0]["timestamp_begin"]), int(rules[0]["vocabulary"])
     logits = noise(rng, rows, vocabulary) * 3
-    logits[:, rng.integers(0, vocabulary, 5)] = 9.5  # ties, to be won by the lowest id
+    logits[:, rng.integers(0, vocabulary, 5)] = 9.5  # ties, of which the lowest id is taken
     logits[rng.random(rows) < 0.3, begin:] += 4
     return logits
 
 
 def masked(rng: np.random.Generator, masks: int, vocabulary: int) -> Array:
-    """Masks [masks, V]: one in ten may not follow, half of those not at first only."""
+    """Masks [masks, V]: one id in ten is suppressed, half of them only as the first token."""
     made = (rng.random((masks, vocabulary)) < 0.05) * ops.SUPPRESS
     made |= (rng.random((masks, vocabulary)) < 0.05) * ops.SUPPRESS_FIRST
     return made.astype(np.uint32)
 
 
 def mixed(rng: np.random.Generator, slots: int, masks: int) -> Values:
-    """Rules that differ from slot to slot."""
+    """DECODE_PARAMS that differ between slots."""
     return {
         "timestamps": rng.integers(0, 2, slots),
         "max_initial": rng.integers(0, 60, slots),
@@ -122,7 +122,7 @@ def pick_case(
 
 
 def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots: int = 0) -> Case:
-    """Histories of few words, timestamps among them, so that runs come again.
+    """Histories of few distinct ids, with timestamps, so that n-grams repeat.
 
     slots: of lines whose options differ, instead of these; 0: as many as lines.
     """
@@ -158,7 +158,7 @@ def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots
 
 
 def probability_case(lines: int, length: int, vocabulary: int) -> Case:
-    """Text, and other tokens, that a prompt goes on with; each line has its own end."""
+    """Next tokens of prompts, text and others; each sequence has its own end."""
 
     def values(rng: np.random.Generator) -> Values:
         rules = rules_of(lines + 2, vocabulary, vocabulary // 4)
@@ -187,7 +187,7 @@ def beams_case(
     first: bool = False,
     spare: int = 0,
 ) -> Case:
-    """A step of a search that has got somewhere: dead beams, fuller and emptier pools.
+    """A step within a search: finished beams, and space for more or fewer of them.
 
     spare: slots beyond those of the lines.
     """
@@ -197,7 +197,7 @@ def beams_case(
     def draw(rng: np.random.Generator) -> Values:
         rules = rules_of(slots, vocabulary, timestamps)
         rows = histories(rng, lines, room, rules)
-        for field in ("position", "length", "count"):  # beams keep step
+        for field in ("position", "length", "count"):  # beams of a group are at one position
             rows[field] = np.repeat(rows[field][::width], width)
         rows["sum_logprob"] = -3 * rng.random(lines)
         rows["limit"] = rng.integers(2, 9, lines)
@@ -241,8 +241,7 @@ def beams_case(
 
 
 def clear(x: Values, width: int) -> bool:
-    """Whether no two candidates in a group are so near that rounding orders them; equal ones may
-    be."""
+    """Whether rounding cannot reorder the candidates of a group; equal ones may be there."""
     state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
     for first in range(0, len(x["rows"]), width):
         running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
@@ -264,7 +263,7 @@ def sample_case(
     rows: int = 1,
     **rules: float | tuple[float, ...],
 ) -> Case:
-    """Choices at one group of frames, from logits with ties and, in some rows, no numbers.
+    """Codes of one group, from logits with ties and, in some rows, NaN.
 
     Of several values of a rule the slots take turns.
     """

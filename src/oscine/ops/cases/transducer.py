@@ -25,7 +25,7 @@ class Layer:
 def tracks(
     rng: np.random.Generator, count: int, slots: int, frames: int, labels: int, room: int
 ) -> Array:
-    """Rows somewhere in sequences of 1 to `frames` frames, at any slots; one in four is done.
+    """Rows at random frames of sequences of 1 to `frames`, in random slots; one in four is done.
 
     Each sequence has `frames` rows of its own in the encoder's projection.
     """
@@ -45,7 +45,7 @@ def tracks(
 
 
 def predict_case(count: int, slots: int, labels: int, width: int, layers: int, half: bool) -> Case:
-    """The prediction network from random memories, for the rows that are fresh."""
+    """The prediction network from random states, for fresh rows."""
     kind = np.float16 if half else np.float32
 
     def matrix(rng: np.random.Generator) -> Array:
@@ -53,7 +53,7 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
 
     def layer(rng: np.random.Generator) -> Layer:
         bias = noise(rng, 4 * width)
-        bias[:4] *= 40  # gates that are wide open or shut
+        bias[:4] *= 40  # saturated gates
         return Layer(ops.Linear(matrix(rng), bias), ops.Linear(matrix(rng), None))
 
     def values(rng: np.random.Generator) -> Values:
@@ -85,7 +85,7 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
 def join_case(
     count: int, slots: int, width: int, joint: int, block: int, half: bool, bias: bool
 ) -> Case:
-    """The joint network's hidden rows: fresh rows and others, blocks over the end."""
+    """The hidden rows of the joint network: fresh rows and others, blocks past the end."""
     kind, frames = np.float16 if half else np.float32, 11
 
     def values(rng: np.random.Generator) -> Values:
@@ -115,7 +115,7 @@ def join_case(
 def tree(
     rng: np.random.Generator, count: int, labels: int, root: int = 0, arc: int = 0
 ) -> tuple[Array, list[tuple[int, int, float]]]:
-    """Nodes that fall back on those before them, with any arcs: harder than a tree of phrases.
+    """Nodes that fall back to earlier ones, with random arcs: harder than a graph of phrases.
 
     For tables that hold others too: the first node is `root`, its first arc is `arc`.
     """
@@ -133,7 +133,7 @@ def tree(
 def trees(
     rng: np.random.Generator, sizes: tuple[int, ...], labels: int
 ) -> tuple[Array, Array, Array]:
-    """Tables of several trees behind a root without arcs: nodes, arcs, and any node of each."""
+    """Several graphs after a root without arcs: nodes, arcs, and a random node of each."""
     nodes, places = [np.zeros(1, ops.GRAPH_NODE)], [0]
     arcs: list[tuple[int, int, float]] = []
     for size in sizes:
@@ -155,7 +155,7 @@ def pick_case(
     durations: tuple[int, ...],
     boosted: tuple[int, ...] = (),
 ) -> Case:
-    """Decisions from random places: ties, blanks, forced advances, full tables, broken logits.
+    """Decisions from random positions: ties, blanks, forced advances, full buffers, NaN logits.
 
     boosted: sizes of trees; each row walks one of them, or has none.
     """
@@ -191,7 +191,7 @@ def pick_case(
 
 
 def argmax_prob_case(rows: int, width: int) -> Case:
-    """Ties, and rows that are no numbers."""
+    """Ties, and rows with NaN."""
 
     def values(rng: np.random.Generator) -> Values:
         logits = 3 * noise(rng, rows, width)
