@@ -221,7 +221,7 @@ def test_a_device_that_will_not_do_is_left_out(
 ) -> None:
     no_such = "gpu:999"
     with open_fleet(["cpu", no_such], str(WHISPER), "f32", offline=True) as one:
-        assert one.device == "NumPy" and "going on without a device: " in caplog.text
+        assert one.device == "NumPy" and "continuing without a device: " in caplog.text
         assert one.encode(SOUND).shape
     with pytest.raises(DeviceError):
         one.encode(SOUND)

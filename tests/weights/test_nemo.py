@@ -153,7 +153,7 @@ DEEP = b"a0: &a0 [1]\n" + "\n".join(f"a{n + 1}: &a{n + 1} [*a{n}]" for n in rang
         ({WEIGHTS: None}, "it has none"),
         ({"./other.ckpt": b"x"}, "it has model_weights.ckpt, other.ckpt"),
         ({WEIGHTS: b"\x80\x02}q\x00."}, "no zip archive of torch.save"),
-        ({WEIGHTS: b"PK\x03\x04 and nothing"}, "no readable zip archive"),
+        ({WEIGHTS: b"PK\x03\x04 and nothing"}, "not a readable zip archive"),
         ({CONFIG: b"a: !!python/object/apply:os.system ['true']"}, "has a tag"),
         ({CONFIG: b"a: !custom x"}, "has a tag"),
         ({CONFIG: b"a: &x [1, *x]"}, "alias 'x' inside of what it stands for"),

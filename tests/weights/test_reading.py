@@ -54,7 +54,7 @@ def test_a_folder_with_several_names_them(formats: Path) -> None:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS"),
         (b"\xff" * 100, "no known format"),
         (b"\x06\0\0\0", "no known format"),
-        (b"PK\x03\x04", "no readable zip"),
+        (b"PK\x03\x04", "not a readable zip"),
         (b"lmgg", "sizes"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Workers as their parent sees them: processes, each with the model on one device, and requests."""
+"""Worker processes from the parent's side: each has the model on one device and serves requests."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from oscine.fleet.worker_process import ObjectSpec
 
 log = logging.getLogger(__name__)
 
-MAX_LOSSES = 2  # of the processes of one device, which are replaced
-POLL_S = 0.05  # seconds between two looks at whether a caller wants to stop
+MAX_LOSSES = 2  # lost processes of one device that are replaced
+POLL_S = 0.05  # between checks whether a caller has cancelled
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; from oscine.fleet.worker_process import main; "
     "from oscine.loading import load; main(load)"
@@ -37,7 +37,7 @@ _PROGRAM = (
 
 
 class WorkerLostError(Exception):
-    """The process has ended with work in it."""
+    """The worker process has exited while a request was in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a worker tells of its model."""
+    """A worker's description of its model."""
 
     shape: ObjectSpec
     name: str
@@ -95,7 +95,7 @@ class Worker:
 
     @property
     def load(self) -> int:
-        """Requests that are under way."""
+        """Number of requests in progress."""
         return sum(request.busy for request in list(self.requests.values()))
 
     def request(self) -> Request:
@@ -111,13 +111,13 @@ class Worker:
         self._pipes.send(request, kind, *said)
 
     def end(self) -> None:
-        """End the process: what is under way in it fails."""
+        """Kill the process; requests in progress fail."""
         self.ended = True
         self.process.kill()
         self.process.wait()
 
     def abandon_after_fork(self) -> None:
-        """In a process that was forked: it is the other one's, which has its threads."""
+        """Detach from the worker in a forked process: it belongs to the parent."""
         self._lock, self.ended = Lock(), True
         self.lost = "is the one of the process that this one was forked from"
         for request in list(self.requests.values()):
@@ -130,7 +130,7 @@ class Worker:
                     os.close(pipe.fileno())  # not close(), which waits for a thread of the other's
 
     def _read(self, listening: Thread) -> None:
-        """The thread that takes what the worker says to whom it is for."""
+        """Thread that dispatches the worker's messages to their requests."""
         with suppress(EOFError, OSError, ValueError):
             while True:
                 message = self._pipes.receive()
@@ -145,7 +145,7 @@ class Worker:
         self._leave()
 
     def _note(self, message: Message) -> None:
-        """What the worker says of itself: how loading went, and its log."""
+        """Handle a message that belongs to no request: the result of loading, or a log record."""
         said = message.read()
         if message.kind == messages.LOG:
             logging.getLogger(said[0]).log(said[1], "%s", said[2])
@@ -157,21 +157,21 @@ class Worker:
             self.end()
 
     def _listen(self) -> None:
-        """The thread that keeps the last of what drivers print: it may be why the process ends."""
+        """Thread that keeps the last line on the worker's stderr, which may explain its exit."""
         assert self.process.stderr is not None
         with self.process.stderr as errors:
             for line in errors:
                 self._last_words = line.strip()[:300] or self._last_words
 
     def _leave(self) -> None:
-        """Tell all who wait."""
+        """Notify all waiting requests that the process has exited."""
         with self._lock:
             self.lost = self._how_it_ended()
             waiting = list(self.requests.values())
         if not self.about.done():
             self.about.set_exception(DeviceError(f"{self.device}: its process {self.lost}"))
         if not self.ended:
-            self._on_loss(self)  # first, so that whoever waits finds another
+            self._on_loss(self)  # first, so that waiting requests find another worker
         for request in waiting:
             request.inbox.put(Message(request.number, messages.LOST, b"", []))
 
@@ -183,22 +183,22 @@ class Worker:
 
 
 class CallerCallbacks(Protocol):
-    """What a request may want of its caller while that waits."""
+    """The functions of a caller that a request uses while it waits."""
 
     def stops(self) -> bool:
-        """Whether the caller has come to want no more; True once."""
+        """Whether the caller has cancelled; True only once."""
 
     def progress(self, done: float, total: float) -> None:
-        """So much is done."""
+        """Report progress."""
 
     def item(self, iterator: int, place: int) -> tuple[Any, ...]:
         """(item,) of an iterator, () at its end."""
 
 
 class Request:
-    """One request to a worker: a call of the model, and what is asked of the stream it gave.
+    """One request to a worker: a call of the model, and calls of the stream that it returned.
 
-    One thread at a time waits; from within its callbacks it may ask for more.
+    Only one thread may wait at a time; its callbacks may make further calls.
     """
 
     def __init__(self, worker: Worker, number: int) -> None:
@@ -266,12 +266,12 @@ class Request:
             self._answers[turn] = message.kind, said[1] if len(said) > 1 else None
 
     def close(self) -> None:
-        """Stop what is under way and close its stream; values of it can still be had."""
+        """Cancel the request and close its stream, whose attributes remain readable."""
         self.busy = False
         self.worker.send(self.number, messages.CLOSE)
 
     def drop(self) -> None:
-        """It is over. Any thread may call this at any time."""
+        """End the request and release its stream. Thread-safe."""
         if self.worker.requests.pop(self.number, None) is not None:
             self.worker.send(self.number, messages.DROP)
 
@@ -294,10 +294,10 @@ class WorkerPool:
             raise
 
     def ready(self) -> list[ModelInfo]:
-        """Wait until all have loaded the model; what each tells of it.
+        """Wait until all workers have loaded the model, and return their descriptions of it.
 
-        One whose device will not do is left out with a line. Raises what loading raises, and
-        DeviceError where no device will do.
+        A worker whose device fails is left out with a warning. Raises the errors of loading, and
+        DeviceError if no device works.
         """
         problems: list[DeviceError] = []
         abouts: list[ModelInfo] = []
@@ -313,19 +313,19 @@ class WorkerPool:
             self.end()
             raise problems[0]
         for problem in problems:
-            log.warning("going on without a device: %s", problem)
+            log.warning("continuing without a device: %s", problem)
         return abouts
 
     def living(self) -> list[Worker]:
-        """Those that can be asked."""
+        """Workers that can take requests."""
         with self._lock:
             workers = list(self._workers)
         return [w for w in workers if w.about.done() and w.about.exception() is None and not w.lost]
 
     def request(self, stops: Callable[[], bool] = lambda: False) -> Request:
-        """A request to the least loaded; waited for where one is just starting.
+        """Make a request to the least loaded worker; waits while workers are starting.
 
-        Raises DeviceError where none is left, Cancelled.
+        Raises DeviceError if no worker is left, Cancelled.
         """
         while True:
             if living := self.living():
@@ -343,7 +343,7 @@ class WorkerPool:
             wait(starting, POLL_S, FIRST_COMPLETED)
 
     def end(self) -> None:
-        """End all processes."""
+        """Kill all processes."""
         with self._lock:
             self._ended, workers = True, self._workers
             self._workers = []
@@ -351,14 +351,14 @@ class WorkerPool:
             worker.end()
 
     def abandon_after_fork(self) -> None:
-        """In a process that was forked: the workers are the other one's."""
+        """Detach from the workers in a forked process: they belong to the parent."""
         self._lock, self._ended = Lock(), True
         for worker in self._workers:
             worker.abandon_after_fork()
         self._workers = []
 
     def _replace(self, worker: Worker) -> None:
-        """One has ended: another in its place, unless that is of no use."""
+        """Replace a worker that has exited, unless its device was lost too often."""
         with self._lock:
             if self._ended or worker not in self._workers:
                 return
@@ -367,8 +367,8 @@ class WorkerPool:
                 return  # `ready` tells of it
             self._losses[worker.device] += 1
             again = self._losses[worker.device] <= MAX_LOSSES
-            told = "another takes its work" if again else "going on without it"
-            log.warning("%s: its process %s; %s", worker.device, worker.lost, told)
+            outcome = "another takes its work" if again else "continuing without it"
+            log.warning("%s: its process %s; %s", worker.device, worker.lost, outcome)
             if again:
                 with suppress(DeviceError):
                     other = Worker(worker.device, self._opening, self._replace)
@@ -382,7 +382,7 @@ def _tell_failure(device: str, about: Future[ModelInfo]) -> None:
 
 
 def start_process(threads: int) -> subprocess.Popen[bytes]:
-    """A process that waits to be told what to load. Raises DeviceError where there can be none."""
+    """Start a worker process, which waits for a LOAD message. Raises DeviceError."""
     program = Path(sys.executable or "").name.lower()
     if getattr(sys, "frozen", False) or not program.startswith(("python", "pypy")):
         raise DeviceError("--device all starts Python processes, and this is no plain Python")

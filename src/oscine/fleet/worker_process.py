@@ -1,7 +1,7 @@
-"""The program of a worker: it loads a model on one device, and does what its parent asks of it.
+"""The program of a worker process: it loads a model on one device and serves its parent's requests.
 
-Each request has a thread of its own; the model's engine batches what they submit. Where the parent
-has gone, also by a signal that cannot be caught, the process ends.
+Each request has its own thread; the model's engine batches their work. The process exits when its
+parent does, also if that was killed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ STOPS = (messages.CANCEL, messages.ABANDON, messages.CLOSE, messages.DROP)
 
 @dataclass(frozen=True, slots=True)
 class ObjectSpec:
-    """What an object in the other process has: methods with the names of their parameters, and
-    other public attributes."""
+    """The public interface of an object in the other process: its methods with the names of their
+    parameters, and other attributes."""
 
     kind: str
     methods: Mapping[str, tuple[str, ...]]
@@ -40,17 +40,17 @@ class ObjectSpec:
 
 @dataclass(frozen=True, slots=True)
 class RemoteIterator:
-    """An iterator of the parent's, which is asked for each item."""
+    """Stands for an iterator of the parent, whose items are requested one by one."""
 
     number: int
 
 
 class RemoteProgress:
-    """A function of the parent's, which is told of progress."""
+    """Stands for a progress function of the parent."""
 
 
 def describe_object(given: Any) -> ObjectSpec:
-    """What the other process may use of an object. What it awaits is made of plain calls there."""
+    """The interface of an object; coroutine functions are left out, as the parent makes its own."""
     kind = type(given)
     names = {name for name in (*dir(kind), *getattr(given, "__dict__", {})) if name[0] != "_"}
     methods, values = {}, set()
@@ -66,7 +66,7 @@ def describe_object(given: Any) -> ObjectSpec:
 
 
 def parameter_names(method: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a method's parameters; none of one that is not written in Python."""
+    """The names of a method's parameters; empty for one that is not written in Python."""
     try:
         return tuple(inspect.signature(method).parameters)
     except (TypeError, ValueError):
@@ -74,7 +74,7 @@ def parameter_names(method: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class RequestHandler:
-    """One request, in its own thread: what is asked of the model, then of the stream it gave."""
+    """Serves one request in its own thread: a call of the model, then of the stream it returned."""
 
     def __init__(self, model: Any, number: int, link: Connection) -> None:
         self._target, self._is_stream = model, False
@@ -84,7 +84,7 @@ class RequestHandler:
         self.over = False
 
     def run(self) -> None:
-        """Do all that comes, up to the end of the request."""
+        """Handle messages until the request ends."""
         while not self.over:
             self._do(self.inbox.get())
         self._target = None
@@ -98,7 +98,7 @@ class RequestHandler:
             self._target.close()
 
     def _answer(self, message: Message) -> None:
-        """Do one thing and say what came of it."""
+        """Perform one call and send its result."""
         turn = 0
         try:
             turn, stopped, *what = message.read()
@@ -119,7 +119,7 @@ class RequestHandler:
     def _ask(
         self, operation: str, name: str, given: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        """A method's result, the next item of a stream, or a value; "set" sets one."""
+        """Perform an operation: call a method, get the next item, get or set an attribute."""
         target = self._target
         if operation == "next":
             return next(target)
@@ -136,7 +136,7 @@ class RequestHandler:
         return None if result is target else result
 
     def _give(self, turn: int, name: str, result: Any) -> None:
-        """Hand over a result. Raises OtherModelError, which hasattr knows, where it must stay."""
+        """Send a result. Raises OtherModelError, an AttributeError, if it cannot be pickled."""
         try:
             self._link.send(self._number, messages.RESULT, turn, result)
         except Exception as error:
@@ -153,7 +153,7 @@ class RequestHandler:
             self._link.send(self._number, messages.ERROR, turn, RuntimeError(told))
 
     def _meant(self, value: Any) -> Any:
-        """What stands for something of the parent's as the model takes it."""
+        """An argument for the model: placeholders for objects of the parent are replaced."""
         if isinstance(value, RemoteIterator):
             return self._pull(value.number)
         if isinstance(value, RemoteProgress):
@@ -161,7 +161,7 @@ class RequestHandler:
         return value
 
     def _pull(self, iterator: int) -> Iterator[Any]:
-        """The items of an iterator of the parent's, who may ask for values meanwhile."""
+        """Yield the items of an iterator of the parent; handles its other messages meanwhile."""
         for place in count():
             self._link.send(self._number, messages.PULL, iterator, place)
             while (message := self.inbox.get()).kind in (messages.ASK, messages.CANCEL):
@@ -176,7 +176,7 @@ class RequestHandler:
 
 
 class LogForwarder(logging.Handler):
-    """What is logged here is logged by the parent."""
+    """Logging handler that sends records to the parent, which logs them."""
 
     def __init__(self, link: Connection) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class LogForwarder(logging.Handler):
 
 
 def serve(link: Connection, load: Load) -> None:
-    """Load what the first message names, and do all requests until the parent has gone."""
+    """Load the model named by the first message, and serve requests until the parent exits."""
     jobs: dict[int, RequestHandler] = {}
     model = load_model(link, load, link.receive())
     while True:
@@ -204,7 +204,7 @@ def serve(link: Connection, load: Load) -> None:
 
 
 def load_model(link: Connection, load: Load, message: Message) -> Any:
-    """The model; the parent is told what it has, or what was wrong."""
+    """Load the model and send its interface, or the error, to the parent."""
     try:
         name, device, dtype, offline, deterministic, memory, level, families = message.read()
         logging.getLogger().setLevel(level)
@@ -227,12 +227,12 @@ def load_model(link: Connection, load: Load, message: Message) -> Any:
 
 
 def main(load: Load) -> None:
-    """Run a worker whose parent is at the other end of standard input and output."""
+    """Run a worker that communicates with its parent over standard input and output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     incoming, outgoing = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
-    os.dup2(2, 1)  # what libraries print is no message
+    os.dup2(2, 1)  # output of libraries must not mix with messages
     os.close(nowhere)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     link = Connection(incoming, outgoing)

@@ -1,4 +1,4 @@
-"""Weights as people have them: one reader a format, no conversion, no torch."""
+"""Readers of checkpoint formats, one for each; nothing is converted, and torch is not needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oscine.weights.torch_pickle import is_torch, read_torch
 
 __all__ = ["READERS", "Checkpoint", "LazyTensor", "Reader", "read_checkpoint"]
 
-#: What a folder's weights are called, best first.
+#: File names of a folder's weights, in order of preference.
 FOLDER_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -35,9 +35,9 @@ REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, MLX or 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A format of weights. `matches` tells a file of it by its content, `read` opens such a file.
+    """A checkpoint format. `matches` recognises a file by its content, `read` opens it.
 
-    One file with one of its `suffixes`, alone in a folder, is taken as the folder's weights.
+    A single file with one of its `suffixes` is taken as the weights of a folder.
     """
 
     matches: Callable[[MappedFile], bool]
@@ -46,17 +46,17 @@ class Reader:
 
 
 def read_checkpoint(path: Checkpoint | Path | str) -> Checkpoint:
-    """Open a checkpoint; what it is, is told from its content, not from its name.
+    """Open a checkpoint; its format is detected from its content, not its name.
 
-    One that is open already is returned as it is.
+    An open Checkpoint is returned unchanged.
 
     Raises:
-        CheckpointError: nothing there, of no known format, damaged or truncated.
+        CheckpointError: the file is missing, of an unknown format, damaged or truncated.
     """
     if isinstance(path, Checkpoint):
         return path
     file = Path(path)
-    if os.path.isdir(file):  # Path's own raise for what may not be looked at
+    if os.path.isdir(file):  # Path.is_dir raises without permission
         file = _weights_in(file)
     if not os.path.isfile(file):
         raise CheckpointError(file, "no such file or folder")

@@ -1,4 +1,4 @@
-"""Zip archives whose members lie uncompressed, so that they can be mapped: torch's and NumPy's."""
+"""Zip archives with uncompressed members, which can be memory-mapped: torch's and NumPy's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCAL_HEADER = 30  # bytes before the name, in PKWARE's APPNOTE 4.3.7
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Where one member's bytes lie in the archive."""
+    """Offset and size in bytes of a member in its archive."""
 
     offset: int
     size: int
@@ -63,8 +63,8 @@ class ZipArchive(MappedFile):
     """A zip file and its members by name.
 
     Raises:
-        CheckpointError: no zip file, or a member that is compressed, encrypted, named twice or
-            not wholly inside the file.
+        CheckpointError: not a zip file, or a member that is compressed, encrypted, duplicate or
+            not completely inside the file.
     """
 
     def __init__(self, path: Path, data: memoryview | None = None) -> None:
@@ -81,7 +81,7 @@ class ZipArchive(MappedFile):
             OverflowError,
             struct.error,
         ) as error:
-            raise self.damaged(f"no readable zip archive ({str(error)[:80]})") from None
+            raise self.damaged(f"not a readable zip archive ({str(error)[:80]})") from None
         if len(records) > MAX_TENSORS:
             raise self.damaged(f"holds {len(records)} members, more than {MAX_TENSORS}")
         self.members: dict[str, Member] = {}

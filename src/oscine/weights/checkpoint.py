@@ -1,4 +1,4 @@
-"""What every reader returns: named tensors, read when asked for, and what goes with them."""
+"""The result of every reader: a Checkpoint with its configuration and LazyTensors by name."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from oscine.weights.mapped_file import Array, MappedFile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LazyTensor:
-    """One tensor and the way to it.
+    """One tensor of a checkpoint, read on demand.
 
-    `dtype` is what `read` gives: bfloat16, float64 and every quantised type become float32,
-    integers stay what they are.
+    `dtype` is that of the array from `read`: bfloat16, float64 and quantised types are converted to
+    float32; float16 and integers are kept.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     load: Callable[[], Array]
-    load_raw: Callable[[], Array] | None = None  # bfloat16 as it is stored
+    load_raw: Callable[[], Array] | None = None  # bfloat16 without conversion
 
     def raw(self) -> Array:
-        """As `read`, but bfloat16 as it is stored: oscine.dtypes.BFLOAT16, a view of the file."""
+        """The tensor as `read` gives it, but bfloat16 unconverted: dtype oscine.dtypes.BFLOAT16."""
         return self.read() if self.load_raw is None else self.load_raw()
 
     def read(self) -> Array:
-        """The numbers: a view of the file where it stores them so, else new memory.
+        """The tensor as an array of `dtype`: a view of the file if possible, else a copy.
 
-        Infinities pass silently; they are caught where logits are.
+        Infinities are not reported here, but where logits are checked.
         """
         with np.errstate(all="ignore"):
             return self.load()
@@ -41,14 +41,14 @@ class LazyTensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A checkpoint that has been opened and whose table of contents has been checked."""
+    """An open checkpoint, whose table of contents has been checked."""
 
     format: str  # "safetensors", "torch", "ctranslate2", "ggml", "mlx" or "nemo"
     path: Path  # the file, or the index of a sharded checkpoint: named in errors
-    folder: Path  # where tokenizer and configuration files lie
+    folder: Path  # of the tokenizer and configuration files
     tensors: dict[str, LazyTensor]
-    config: dict[str, Any]  # config.json, or the sizes that the file itself states
-    vocabulary: tuple[bytes, ...] | None = None  # raw token bytes, where the file carries them
+    config: dict[str, Any]  # config.json, or the sizes in the file itself
+    vocabulary: tuple[bytes, ...] | None = None  # raw token bytes, if the file contains them
     files: dict[str, bytes] = field(default_factory=dict)  # small ones packed with the weights
 
 
@@ -58,7 +58,7 @@ FLOAT32, FLOAT16 = np.dtype("<f4"), np.dtype("<f2")
 def lazy_tensor(
     shape: tuple[int, ...], kind: np.dtype[Any], raw: Callable[[np.dtype[Any]], Array]
 ) -> LazyTensor:
-    """A tensor that `raw` gives in the type in which it is stored, widened where it must be."""
+    """A LazyTensor from `raw`, which reads it in its stored dtype; converted as LazyTensor says."""
     if kind == BFLOAT16:
         return LazyTensor(shape, FLOAT32, lambda: bf16_to_f32(raw(kind)), lambda: raw(kind))
     if kind == np.dtype("<f8"):
@@ -69,7 +69,7 @@ def lazy_tensor(
 def mapped_tensor(
     file: MappedFile, offset: int, kind: np.dtype[Any], shape: tuple[int, ...], name: str
 ) -> LazyTensor:
-    """A tensor that lies row-major in the file."""
+    """A LazyTensor that is stored row-major at `offset` of the file."""
     return lazy_tensor(
         shape, kind, lambda dtype: file.array(offset, dtype, shape, f"tensor {name!r}")
     )

@@ -1,7 +1,7 @@
 """CTranslate2 models, as faster-whisper uses them: `model.bin` in a folder with config.json.
 
 Format: OpenNMT/CTranslate2 src/models/model.cc (container version 6). Quantised weights are
-read as float32, w = q / scale, one scale a row (int8) or one for all (int16).
+read as float32, w = q / scale, with one scale per row (int8) or per tensor (int16).
 """
 
 from __future__ import annotations

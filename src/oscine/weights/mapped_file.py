@@ -1,4 +1,4 @@
-"""Files on disk as bounded, memory-mapped bytes: no size from a file is believed before it fits."""
+"""Memory-mapped files with bounds checks: no size stated in a file is trusted before it fits."""
 
 from __future__ import annotations
 
@@ -16,36 +16,33 @@ from oscine.errors import CheckpointError
 
 Array = NDArray[Any]
 
-#: No released tensor comes near these; beyond them NumPy's own arithmetic could overflow.
+#: Far above any released tensor; beyond these NumPy's own arithmetic could overflow.
 MAX_RANK, MAX_ELEMENTS = 8, 1 << 40
-#: Of one file; the largest released model that is read here has 3,000.
+#: Tensors in one file; the largest supported model has 3,000.
 MAX_TENSORS = 1 << 16
 
 
 class MappedFile:
-    """A read-only file whose pages are read when touched.
-
-    Views handed out keep the mapping alive, so there is nothing to close.
-    """
+    """A read-only file, memory-mapped. Views keep the mapping alive, so it need not be closed."""
 
     def __init__(self, path: Path, data: memoryview | None = None) -> None:
-        """`data`: a part of the file, or what was unpacked of it, to be taken for the whole."""
+        """`data`: a part of the file, or its decompressed contents, used instead of all of it."""
         self.path = path
         self._map = _mapped(path) if data is None else data
         self.size = len(self._map)
         self.head = bytes(self._map[:64])
 
     def damaged(self, problem: str) -> CheckpointError:
-        """The error to raise for anything in this file that cannot be true."""
+        """The error for impossible contents of this file."""
         return CheckpointError(self.path, problem, "the file is damaged or truncated")
 
     def bytes(self, offset: int, count: int, what: str) -> bytes:
-        """A copy of a few bytes; `what` names them in the error if they are not all there."""
+        """A copy of `count` bytes; `what` names them in the error if the file is too short."""
         self.require(offset, count, what)
         return bytes(self._map[offset : offset + count])
 
     def part(self, offset: int, count: int, what: str) -> memoryview:
-        """The bytes themselves, not a copy."""
+        """A view of `count` bytes; `what` names them in the error if the file is too short."""
         self.require(offset, count, what)
         return self._map[offset : offset + count]
 
@@ -57,9 +54,9 @@ class MappedFile:
             )
 
     def array(self, offset: int, dtype: DTypeLike, shape: Sequence[int], what: str) -> Array:
-        """The numbers at `offset`: a view of the file, which need not be aligned.
+        """The array of `shape` at `offset`: a view of the file, possibly unaligned.
 
-        A copy here would be held beside the one that a backend makes for itself.
+        It is not a copy, since a backend makes its own.
         """
         kind = np.dtype(dtype)
         count = math.prod(shape)
@@ -106,12 +103,12 @@ class Cursor:
 
 
 def printable_name(name: str) -> str:
-    """A name from a file, fit for a message of one line."""
+    """A name from a file for a message of one line; quoted and escaped if it is not printable."""
     return name if name.isprintable() and name else repr(name)
 
 
 def checked_shape(file: MappedFile, name: str, dims: Sequence[object]) -> tuple[int, ...]:
-    """The dimensions as a shape, once they are proven to be ones."""
+    """Check dimensions from a file and return them as a shape. Raises CheckpointError."""
     shape = tuple(d for d in dims if type(d) is int and d >= 0)
     if len(shape) != len(dims) or len(shape) > MAX_RANK:
         raise file.damaged(f"tensor {name!r} has impossible dimensions {list(dims)[:MAX_RANK]}")

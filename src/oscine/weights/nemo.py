@@ -24,7 +24,7 @@ _TOKENIZER: Final = {"tokenizer.model": "model_path", "vocab.txt": "vocab_path"}
 
 
 def is_nemo(file: MappedFile) -> bool:
-    """Whether a file is a tar archive, compressed or not: no other format is."""
+    """Whether a file is a tar archive, compressed or not, which no other format is."""
     return is_tar(file) or is_gzip(file)
 
 

@@ -1,8 +1,8 @@
-"""A pickle machine that can only build containers and describe tensors.
+"""An unpickler that can only build containers and descriptions of tensors.
 
-It imports nothing and calls nothing: a GLOBAL is a name compared with a list, a REDUCE of one of
-four names makes a plain value. Every other opcode or name is refused. Opcodes: CPython's
-Modules/_pickle.c, those that torch.save with protocol 2 writes.
+It imports nothing and calls nothing: a GLOBAL is a name that is compared with a list, and a REDUCE
+of one of four names makes a plain value. All other opcodes and names are refused. Opcodes:
+CPython's Modules/_pickle.c, those that torch.save with protocol 2 writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_OPCODES: Final = 1_000_000
 
 
 class UnsafePickleError(Exception):
-    """The stream holds something that is not on the list, or is damaged."""
+    """The pickle contains an opcode or name that is not allowed, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Global:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The numbers of one or more tensors: a file `data/<key>` of `count` elements."""
+    """The data of one or more tensors: a file `data/<key>` of `count` elements."""
 
     kind: str
     key: str
@@ -41,7 +41,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class StridedTensor:
-    """A tensor's place in its storage; offset and strides count elements."""
+    """A tensor as a strided view of its storage; offset and strides are in elements."""
 
     storage: Storage
     offset: int
@@ -63,7 +63,7 @@ _ALLOWED = frozenset(
 
 
 class SafeUnpickler:
-    """Runs one pickle; `run` gives its value."""
+    """Interprets one pickle; `run` returns its value."""
 
     def __init__(self, stream: bytes) -> None:
         self._stream = stream
@@ -76,7 +76,7 @@ class SafeUnpickler:
         """The value on top of the stack at STOP.
 
         Raises:
-            Refused: anything that torch.save of a state dict does not write.
+            UnsafePickleError: anything that torch.save of a state dict does not write.
         """
         for _ in range(MAX_OPCODES):
             code = self._take(1)

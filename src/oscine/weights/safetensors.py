@@ -63,7 +63,7 @@ def read_safetensors(path: Path) -> Checkpoint:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """What one file says of itself beside its tensors; {} where it says nothing.
+    """The `__metadata__` of a file; {} if it has none.
 
     Raises:
         CheckpointError: the header is damaged.
@@ -75,7 +75,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def serialize(
     tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """A whole file of these tensors, in their order; numbers are aligned to eight bytes."""
+    """The bytes of a safetensors file with these tensors, in order; data is aligned to 8 bytes."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
     for name, array in tensors.items():
@@ -122,7 +122,7 @@ def read_sharded(index: Path) -> Checkpoint:
 
 
 def _header(cursor: Cursor) -> dict[str, Any]:
-    """The table of contents; the cursor is at the data then."""
+    """Read the table of contents; the cursor is then at the data."""
     (length,) = cursor.unpack("Q", "the header's length")
     if length > MAX_BYTES:
         raise cursor.file.damaged(f"its header claims {length} bytes, more than {MAX_BYTES}")
@@ -147,10 +147,10 @@ def _entries(path: Path) -> dict[str, LazyTensor]:
 
 
 def _check_layout(file: MappedFile, size: int, spans: list[tuple[int, int, str]]) -> None:
-    """The tensors fill all `size` bytes of data, one after another.
+    """Check that the tensors fill all `size` bytes of data without gaps or overlaps.
 
-    Hugging Face's reader asks for the same (`Metadata::validate`): a file with other bytes in it
-    may be read in two ways.
+    Hugging Face's reader checks the same (`Metadata::validate`): a file with other bytes could be
+    interpreted in two ways.
     """
     reached, owner = 0, ""
     for begin, end, name in sorted(spans):

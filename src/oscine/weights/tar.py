@@ -1,8 +1,8 @@
-"""Tar archives read where they lie: nothing is written anywhere under a name that a file gives.
+"""Reads tar archives in place: no file is written under a name from the archive.
 
 Formats: POSIX.1-2001 pax and ustar, GNU's long names and large sizes, as Python's tarfile writes
-them. Only plain files and folders; a name that leads out of the archive, a link, a device or a
-sparse file is refused.
+them. Only regular files and folders are accepted; a name that leads out of the archive, a link, a
+device or a sparse file is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_HEADER_BYTES: Final = 1 << 20  # bytes of a long name or of pax records
 _PLAIN, _FOLDER, _PAX, _PAX_ALL, _LONG_NAME = b"0", b"5", b"x", b"g", b"L"
 _KINDS: Final = {b"1": "a hard link", b"2": "a link", b"S": "a sparse file"}
 
-#: Weights do not shrink to an eighth; what grows more is made to fill a disk or memory.
+#: Weights do not compress to an eighth; a larger expansion is a decompression bomb.
 _MAX_EXPANSION: Final = 8
 _MIN_LIMIT_BYTES: Final = 64 << 20
 _MAGIC: Final = slice(257, 262)  # of the first member's header
@@ -41,11 +41,12 @@ def is_gzip(file: MappedFile) -> bool:
 
 
 def decompress(file: MappedFile) -> MappedFile:
-    """The tar archive that a gzip file holds, in a temporary file without a name, so that pages may
-    leave memory. Nothing is written for anything but a tar archive.
+    """Decompress a gzip file with a tar archive into an unnamed temporary file, and map that.
+
+    Only a tar archive is written to disk.
 
     Raises:
-        CheckpointError: no tar archive, damaged, truncated or swollen beyond reason, or no room.
+        CheckpointError: not a tar archive, damaged, truncated, expanding too much, or a full disk.
     """
     limit = max(_MIN_LIMIT_BYTES, _MAX_EXPANSION * file.size)
     written = 0
@@ -82,7 +83,7 @@ def decompress(file: MappedFile) -> MappedFile:
 
 
 def _inflated(file: MappedFile) -> Iterator[bytes]:
-    """What a gzip stream holds: its first header at once, then at most 4 MiB at a time."""
+    """Yield the contents of a gzip stream: the first header at once, then at most 4 MiB each."""
     machine = zlib.decompressobj(wbits=31)
     front = b""
     for start in range(0, file.size, 1 << 20):
@@ -102,14 +103,14 @@ def _inflated(file: MappedFile) -> Iterator[bytes]:
 
 
 def read_members(file: MappedFile) -> dict[str, Member]:
-    """Every plain file by name, without a leading `./`.
+    """The regular files of the archive by name, without a leading `./`.
 
     Raises:
         CheckpointError: a header that is damaged, a member beyond the end, named twice, of another
             kind, or with a name that is absolute or holds `..`.
     """
     found: dict[str, Member] = {}
-    records: dict[str, str] = {}  # what pax and GNU headers say of the member that follows
+    records: dict[str, str] = {}  # from pax and GNU headers, for the next member
     at = 0
     for _ in range(_MAX_MEMBERS):
         header = file.bytes(at, _BLOCK, "the end of the archive")
@@ -147,7 +148,7 @@ def read_members(file: MappedFile) -> dict[str, Member]:
 
 
 def _checked_size(file: MappedFile, header: bytes) -> int:
-    """The size a header states, once its checksum holds."""
+    """The size in a header, after its checksum is verified."""
     plain = header[:148] + b" " * 8 + header[156:]
     if _octal(header[148:156]) != sum(plain):
         raise file.damaged("a member's header has a wrong checksum")

@@ -1,6 +1,6 @@
 """OpenAI's `.pt` and other files of torch.save: a zip of raw storages and one pickle.
 
-Nothing in the pickle is executed or imported: see pickle_machine. Layout: pytorch
+Nothing in the pickle is executed or imported: safe_unpickler. Layout: pytorch
 torch/serialization.py (`_save`), openai/whisper whisper/__init__.py (`load_model`).
 """
 
@@ -104,7 +104,7 @@ def _entry(archive: ZipArchive, root: str, name: str, tensor: StridedTensor) -> 
     if min(tensor.strides, default=0) < 0 or tensor.offset < 0:
         raise archive.damaged(f"tensor {name!r} has negative strides or offset")
     count = math.prod(shape)
-    # The stride of an axis of one is never stepped: any number may be there.
+    # The stride of an axis of size 1 is irrelevant, and may have any value.
     own = _row_major(shape)
     strides = tuple(
         mine if size == 1 else stride
