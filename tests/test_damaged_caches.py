@@ -88,7 +88,7 @@ def test_files_of_a_cache_that_ask_for_much_are_no_model(tmp_path: Path, value: 
 @pytest.mark.parametrize(
     "name", ["../a", "/etc/passwd", "a/../../b", "..", ".", "", "a//b", "a\0b", "..\\a", "a/"]
 )
-def test_an_inventory_of_files_elsewhere_is_none(tmp_path: Path, name: str) -> None:
+def test_a_manifest_of_files_elsewhere_is_none(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "tiny.en"
     entry = {"size": 1, "digest": f"sha256:{'0' * 64}"}
     place = tmp_path / "tiny.en.inventory"

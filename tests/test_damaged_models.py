@@ -157,7 +157,7 @@ def test_a_half_folder_of_an_older_oscine_is_fetched_again(
     "text",
     [b"", b"{", b"[1]", DEEP, b"\xff", b'{"model.bin": 1}', b'{"a": {"size": "x"}}', b"null"],
 )
-def test_a_damaged_inventory_is_none(
+def test_a_damaged_manifest_is_none(
     fetched: tuple[str, Path, dict[str, bytes]], text: bytes
 ) -> None:
     name, folder, _ = fetched
@@ -336,7 +336,7 @@ def test_a_model_that_is_right_is_told_so(
 
 
 @pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("kept", [True, False], ids=["inventory", "older"])
+@pytest.mark.parametrize("kept", [True, False], ids=["manifest", "older"])
 def test_a_byte_that_rots_is_found_and_its_file_fetched_again(
     fetched: tuple[str, Path, dict[str, bytes]],
     server: Server,

@@ -70,16 +70,16 @@ def damaged_files(folder: Path, entries: Mapping[str, FileRecord]) -> list[str]:
 
 def write_manifest(folder: Path, entries: Mapping[str, FileRecord]) -> None:
     """Write the manifest of a folder beside it. Raises OSError."""
-    place = _place(folder)
-    part = place.with_name(place.name + ".part")
+    path = _manifest_path(folder)
+    part = path.with_name(path.name + ".part")
     listed = {name: asdict(entry) for name, entry in entries.items()}
     part.write_text(json.dumps(listed, indent=1), "utf-8")
-    replace_atomically(part, place)
+    replace_atomically(part, path)
 
 
 def read_manifest(folder: Path) -> dict[str, FileRecord]:
     """The manifest of a folder; empty if it is missing or damaged."""
-    listed = _json(_place(folder))
+    listed = _json(_manifest_path(folder))
     try:
         return {_inside(name): FileRecord(**entry) for name, entry in listed.items()}
     except (AttributeError, TypeError, ValueError):
@@ -94,7 +94,8 @@ def _inside(name: str) -> str:
     return name
 
 
-def _place(folder: Path) -> Path:
+def _manifest_path(folder: Path) -> Path:
+    """The manifest of a folder: `models/base.inventory` of `models/base`."""
     return folder.with_name(folder.name + ".inventory")
 
 

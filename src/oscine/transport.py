@@ -99,7 +99,7 @@ class _BoundedStream(io.RawIOBase):
         super().close()
 
 
-class _Response(http.client.HTTPResponse):
+class _BoundedResponse(http.client.HTTPResponse):
     """An answer whose headers are bounded and here by `until`, with a body of about `most` bytes
     at most.
     """
@@ -122,11 +122,11 @@ class _BoundedHandler(urllib.request.AbstractHTTPHandler):
 
     def __init__(self, most: int, slowest: float, until: float) -> None:
         super().__init__()
-        self._answer = partial(_Response, most=most, slowest=slowest, until=until)
+        self._response_class = partial(_BoundedResponse, most=most, slowest=slowest, until=until)
 
     def _connection(self, kind: Any, host: str, **settings: Any) -> Any:
         connection = kind(host, **settings)
-        connection.response_class = self._answer
+        connection.response_class = self._response_class
         return connection
 
     def http_open(self, request: urllib.request.Request) -> Any:

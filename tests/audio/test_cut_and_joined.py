@@ -47,7 +47,7 @@ def test_recordings_with_large_tags_are_not_called_cut(caplog, tmp_path, size):
     length = bytes([size >> 21 & 127, size >> 14 & 127, size >> 7 & 127, size & 127])
     tag = b"ID3\x03\0\0" + length + b"PRIV" + (size - 10).to_bytes(4, "big") + bytes(2 + size - 10)
     for data in ((tag + part) * 3, part + tag + part * 2):
-        blocks = open_source(data).limited_to(10.0).blocks()
+        blocks = open_source(data).with_max_duration(10.0).blocks()
         assert sum(map(len, blocks)) == pytest.approx(9 * 16_000, abs=0.15 * 16_000)
     assert not caplog.records
 

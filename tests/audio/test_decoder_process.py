@@ -423,7 +423,7 @@ class Whole:
 
     def send(self, kind: bytes, body: bytes) -> None:
         assert kind == messages.READ
-        self.asked = messages.PLACE.unpack(body)
+        self.asked = messages.READ_RANGE.unpack(body)
 
     def receive(self) -> tuple[bytes, bytearray]:
         place, size = self.asked

@@ -360,7 +360,7 @@ def test_text_is_told(tmp_path):
 
 
 def length_of(source, most: float) -> int:
-    return sum(map(len, open_source(source).limited_to(most).blocks()))
+    return sum(map(len, open_source(source).with_max_duration(most).blocks()))
 
 
 def test_a_recording_longer_than_allowed_is_refused_from_its_header(monkeypatch):
@@ -369,7 +369,7 @@ def test_a_recording_longer_than_allowed_is_refused_from_its_header(monkeypatch)
     assert length_of(data, 0.3125) == len(SAMPLES)
     for source in (data, io.BytesIO(data), (SAMPLES, 16_000), SAMPLES):
         with pytest.raises(AudioError) as caught:
-            next(open_source(source, name="talk").limited_to(0.2).blocks())
+            next(open_source(source, name="talk").with_max_duration(0.2).blocks())
         assert str(caught.value) == (
             "talk: is longer than the 0.2 s of max_audio_seconds; "
             "cut it, or raise --max-audio-seconds"
@@ -386,11 +386,11 @@ def test_a_header_that_lies_about_its_length_does_not_get_round_the_limit(stated
 
 
 def test_a_limit_stays_with_the_channels_of_a_recording():
-    source = open_source(np.zeros((32_000, 2), np.float32)).limited_to(1)
+    source = open_source(np.zeros((32_000, 2), np.float32)).with_max_duration(1)
     for channel in (1, 2):
         with pytest.raises(AudioError, match=r"is longer than the 1 s"):
             list(open_source(source, channel).blocks())
-    assert len(decode(open_source(source.limited_to(None), 2)).samples) == 32_000
+    assert len(decode(open_source(source.with_max_duration(None), 2)).samples) == 32_000
 
 
 def test_a_pipe_that_no_disk_has_room_for_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

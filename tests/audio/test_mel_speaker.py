@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import (
-    FLOOR,
     HOP_LENGTH,
+    MIN_MAGNITUDE,
     MIN_SAMPLES,
     N_FFT,
     SAMPLE_RATE,
@@ -60,7 +60,7 @@ def test_equals_the_formulas(length: int, seed: int) -> None:
 
 def test_silence_is_the_floor_of_power_or_of_bands() -> None:
     silent = speaker_mel(np.zeros(4096, np.float32), 128)
-    assert silent.min() >= np.float32(np.log(FLOOR))
+    assert silent.min() >= np.float32(np.log(MIN_MAGNITUDE))
     assert np.ptp(silent, axis=0).max() == 0
 
 

@@ -421,7 +421,7 @@ def test_a_recording_that_is_read_again_warns_once(warnings, monkeypatch, where)
     if where == "this process":
         monkeypatch.setattr(decoder_pool, "_take", lambda: None)
     source = open_source(muxed("matroska", "aac", shift=gap(4.5, 2)))
-    for reading in (source, source, source.with_channel(1), source.limited_to(60)):
+    for reading in (source, source, source.with_channel(1), source.with_max_duration(60)):
         assert sum(map(len, reading.blocks())) == pytest.approx(12 * 16_000, abs=3000)
     assert len(warnings()) == 1
 

@@ -23,7 +23,7 @@ MAX_PENDING_FRAMES = (
 )
 MAX_GAPS_LISTED = 5  # in a message
 _DRIFT_WINDOW_S = 2.5  # a drifting clock falls behind by JITTER_S in no less than this_S
-_CATCH_UP_SPEED = 1.05  # of silence, to catch up with audio that has more samples than time
+_SILENCE_SPEEDUP = 1.05  # factor of silent frames' sample rate, while samples exceed the time
 
 
 class TimedFrame(NamedTuple):
@@ -130,7 +130,7 @@ class Clock:
         silence = 0.0 if seconds is None else self._adjusted(seconds, held)
         held.popleft()
         if self._hurried:
-            frame.sample_rate = min(round(frame.sample_rate * _CATCH_UP_SPEED), MAX_RATE)
+            frame.sample_rate = min(round(frame.sample_rate * _SILENCE_SPEEDUP), MAX_RATE)
         self.position += TimedFrame(frame, None).length
         return silence, frame
 

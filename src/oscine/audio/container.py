@@ -11,7 +11,7 @@ from oscine.audio import tracks
 from oscine.audio.clock import JITTER_S, MAX_SILENCE_S, Clock, TimedFrame
 from oscine.audio.demuxer import channel_count_of, open_container, reason
 from oscine.audio.ffmpeg import av
-from oscine.audio.ogg_chain import Part, links
+from oscine.audio.ogg_chain import FileSlice, links
 from oscine.audio.resample import Resampler
 from oscine.audio.timestamps import (
     begins_with_tag,
@@ -44,24 +44,24 @@ class DecodeRequest:
     """What to decode of a recording.
 
     Samples at `rate` hertz, of all channels mixed or of one `channel` (from 1). A recording longer
-    than `max_seconds` is refused. `track` is the number of an audio track (from 1) or a language;
-    None: the preferred one (tracks.py).
+    than `max_duration_s` is refused. `track` is the number of an audio track (from 1) or a
+    language; None: the preferred one (tracks.py).
     """
 
     rate: int
     channel: int | None = None
-    max_seconds: float | None = None
+    max_duration_s: float | None = None
     track: int | str | None = None
 
 
 def decode_track(
-    name: str, file: BinaryIO | Part, wanted: DecodeRequest, warn: Warn = _log.warning
+    name: str, file: BinaryIO | FileSlice, wanted: DecodeRequest, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
     """Decode one audio track of a file object from its start, in blocks float32 [n].
 
     A warning says which track if there are several. What a damaged file still contains is decoded
     with a warning. Raises AudioError, which names `name`, if nothing can be decoded, or if the
-    header states more than `max_seconds`.
+    header states more than `max_duration_s`.
     """
     damage = _DamageReport(name, warn)
     channel = wanted.channel
@@ -75,13 +75,13 @@ def decode_track(
         if (line := tracks.describe_choice(container, taken)) is not None:
             warn(f"{name}: {line}")
         if not (header and (header.streamed or header.data > header.rest)):
-            _refuse_longer(name, container, taken, file, wanted.max_seconds)
+            _refuse_longer(name, container, taken, file, wanted.max_duration_s)
         if "ogg" not in container.format.name:
             yield from _track(name, container, taken.of(container), file, resampler, damage)
             _warn_of_ending(file, header, damage)
             return
     parts, cut = links(file)
-    for number, part in enumerate(list[BinaryIO | Part](parts) or [file]):
+    for number, part in enumerate(list[BinaryIO | FileSlice](parts) or [file]):
         try:
             container = open_container(name, part)
         except AudioError as error:
@@ -97,7 +97,7 @@ def decode_track(
 
 
 def _warn_of_ending(
-    file: BinaryIO | Part, header: WavLengths | None, damage: _DamageReport
+    file: BinaryIO | FileSlice, header: WavLengths | None, damage: _DamageReport
 ) -> None:
     """Warn of a file that ends elsewhere than its header says, unless it was warned of already."""
     if header is not None and header.understated:
@@ -108,14 +108,14 @@ def _warn_of_ending(
             damage.warn("breaks off")
 
 
-def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
+def channel_count(name: str, file: BinaryIO | FileSlice, track: int | str | None = None) -> int:
     """Number of channels of the audio track that would be decoded. Raises AudioError."""
     with open_container(name, file, track) as container:
         return channel_count_of(_choose_track(name, file, container, track).of(container))
 
 
 def _choose_track(
-    name: str, file: BinaryIO | Part, container: Any, wanted: int | str | None
+    name: str, file: BinaryIO | FileSlice, container: Any, wanted: int | str | None
 ) -> tracks.TrackChoice:
     """The audio track to decode; if several are possible, the first that is not silent.
 
@@ -124,11 +124,11 @@ def _choose_track(
     possible = tracks.candidates(container, wanted)
     first = number = tracks.number_of(container, possible[0])
     if len(possible) > 1:
-        place = file.tell()
+        position = file.tell()
         with open_container(name, file) as other:
             found = tracks.first_with_sound(other, tracks.candidates(other, wanted))
             number = tracks.number_of(other, found)
-        file.seek(place)  # FFmpeg continues to read from there
+        file.seek(position)  # FFmpeg continues to read from there
     return tracks.TrackChoice(number, passed_silence=number != first)
 
 
@@ -143,7 +143,7 @@ def _track(
     name: str,
     container: Any,
     stream: Any,
-    file: BinaryIO | Part,
+    file: BinaryIO | FileSlice,
     resampler: Resampler,
     damage: _DamageReport,
 ) -> Iterator[Samples]:
@@ -232,7 +232,7 @@ def _filled(clock: Clock, late: float) -> str:
 
 
 def _frames(
-    container: Any, stream: Any, file: BinaryIO | Part, damage: _DamageReport
+    container: Any, stream: Any, file: BinaryIO | FileSlice, damage: _DamageReport
 ) -> Iterator[TimedFrame]:
     """Decoded frames with their times; damaged packets are skipped."""
     codec = stream.codec_context
@@ -277,7 +277,9 @@ def _decoded(codec: Any, packet: Any, damage: _DamageReport) -> list[Any] | None
         return None
 
 
-def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[float, bool] | None:
+def _stated_length(
+    container: Any, stream: Any, file: BinaryIO | FileSlice
+) -> tuple[float, bool] | None:
     """Duration in seconds if the file states one, and whether from the start of the file.
 
     The duration of a Matroska, Flash or RealMedia file is that of its longest track.
@@ -294,14 +296,14 @@ def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[
     return float(stream.duration * stream.time_base), "mov" not in names
 
 
-def _counts_all(file: BinaryIO | Part) -> bool:
+def _counts_all(file: BinaryIO | FileSlice) -> bool:
     """Whether the first frame of an mp3 file counts all of its frames.
 
     In concatenated recordings it does not, and FFmpeg decodes the tags between them as audio.
     """
-    end, place = mp3_frames_end(file), file.tell()
+    end, position = mp3_frames_end(file), file.tell()
     size = file.seek(0, 2)
-    file.seek(place)  # FFmpeg continues to read from there
+    file.seek(position)  # FFmpeg continues to read from there
     return has_frame_count(file) and (end is None or size - end <= size // 32)
 
 
@@ -319,18 +321,18 @@ def _refuse_longer(
     name: str,
     container: Any,
     taken: tracks.TrackChoice,
-    file: BinaryIO | Part,
-    most: float | None,
+    file: BinaryIO | FileSlice,
+    max_duration_s: float | None,
 ) -> None:
-    """Raise AudioError if the file states that the track is longer than `most` seconds."""
-    if most is None:
+    """Raise AudioError if the file states that the track is longer than `max_duration_s`."""
+    if max_duration_s is None:
         return
     stated = _stated_length(container, taken.of(container), file)
-    if stated is not None and stated[0] > most + CODEC_PADDING_S:
-        raise AudioError.too_long(name, most)
+    if stated is not None and stated[0] > max_duration_s + CODEC_PADDING_S:
+        raise AudioError.too_long(name, max_duration_s)
 
 
-def _header(name: str, file: BinaryIO | Part) -> WavLengths | None:
+def _header(name: str, file: BinaryIO | FileSlice) -> WavLengths | None:
     try:
         return read_lengths(file)
     except (OSError, ValueError) as error:

@@ -28,7 +28,7 @@ from oscine.audio import container
 from oscine.audio import decoder_protocol as messages
 from oscine.audio.container import DecodeRequest, Warn
 from oscine.audio.demuxer import reason, suffix_of
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 from oscine.errors import AudioError
 from oscine.types import Samples
 
@@ -49,7 +49,7 @@ _REMEDY = "convert it to wav or flac"
 
 
 def decode_track(
-    name: str, file: BinaryIO | Part, wanted: DecodeRequest, warn: Warn = _log.warning
+    name: str, file: BinaryIO | FileSlice, wanted: DecodeRequest, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
     """Decode one audio track in a child process; see container.decode_track for the arguments.
 
@@ -65,7 +65,7 @@ def decode_track(
     yield from decoder.perform(file, job, warn)
 
 
-def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
+def channel_count(name: str, file: BinaryIO | FileSlice, track: int | str | None = None) -> int:
     """Number of channels of the audio track, found in a child process. Raises AudioError."""
     size = _size(name, file)
     decoder = _take()
@@ -128,7 +128,7 @@ class _Decoder:
         return self._ready
 
     def perform(
-        self, file: BinaryIO | Part, job: dict[str, Any], warn: Warn = _log.warning
+        self, file: BinaryIO | FileSlice, job: dict[str, Any], warn: Warn = _log.warning
     ) -> Generator[Samples, None, Any]:
         """Yields the samples of a recording as they are decoded; returns the result of the task."""
         name, finished = job["name"], False
@@ -141,7 +141,7 @@ class _Decoder:
                     self._asked = 0
                     yield np.frombuffer(body, np.float32)
                 elif kind == messages.READ:
-                    self._answer(name, file, job["size"], *messages.PLACE.unpack(body))
+                    self._answer(name, file, job["size"], *messages.READ_RANGE.unpack(body))
                 elif kind == messages.LOG:
                     logger, level, text = json.loads(body)
                     if level == logging.WARNING:
@@ -162,13 +162,15 @@ class _Decoder:
             else:
                 self.end()
 
-    def _answer(self, name: str, file: BinaryIO | Part, whole: int, place: int, size: int) -> None:
+    def _answer(
+        self, name: str, file: BinaryIO | FileSlice, whole: int, position: int, size: int
+    ) -> None:
         """Send the requested bytes; if they cannot be read, send STOP and raise AudioError."""
         try:
             if self._asked > _TURNS * whole + _MORE_BYTES:
                 raise AudioError(name, "its decoder reads without an end", _REMEDY)
-            size = min(size, messages.MAX_BODY_BYTES) if place < whole else 0
-            data = _bytes_at(name, file, place, size)
+            size = min(size, messages.MAX_BODY_BYTES) if position < whole else 0
+            data = _bytes_at(name, file, position, size)
             self._asked += max(len(data), _TURN_BYTES)
         except BaseException:  # anything that a file object raises, and Ctrl-C
             self._send(messages.STOP)
@@ -267,19 +269,19 @@ class _Decoder:
 _FORKED = 1 << 20  # not an exit code
 
 
-def _size(name: str, file: BinaryIO | Part) -> int:
+def _size(name: str, file: BinaryIO | FileSlice) -> int:
     try:
         return file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
 
 
-def read_all(name: str, file: BinaryIO | Part) -> bytes:
+def read_all(name: str, file: BinaryIO | FileSlice) -> bytes:
     """All bytes of a recording. Raises AudioError if it cannot be read."""
     return _bytes_at(name, file, 0, _size(name, file))
 
 
-def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
+def _bytes_at(name: str, file: BinaryIO | FileSlice, position: int, size: int) -> bytes:
     """Bytes of a recording at a position; fewer than `size` only at its end.
 
     No seek for an empty read: systems refuse positions beyond their largest file (EINVAL).
@@ -287,7 +289,7 @@ def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
     data = b""
     try:
         if size:
-            file.seek(place)
+            file.seek(position)
         while len(data) < size:
             part = file.read(size - len(data))
             if not isinstance(part, bytes | bytearray | memoryview):

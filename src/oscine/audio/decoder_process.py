@@ -78,45 +78,45 @@ class RemoteFile:
     def __init__(self, link: Link, size: int, suffix: str) -> None:
         self.name = "recording" + suffix
         self._link, self._size = link, size
-        self._place = 0
+        self._position = 0
         self._windows: deque[tuple[int, bytes]] = deque(maxlen=_WINDOWS)
         self.stopped = False
 
     def read(self, size: int = -1) -> bytes:
-        wanted = max(0, self._size - self._place) if size < 0 else size
+        wanted = max(0, self._size - self._position) if size < 0 else size
         parts = []
         while wanted > 0 and (part := self._window()[:wanted]):
             parts.append(bytes(part))
-            self._place += len(part)
+            self._position += len(part)
             wanted -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _window(self) -> memoryview:
         """The cached bytes from the current position on: at least one unless at the end."""
         for number, (start, data) in enumerate(self._windows):
-            if start <= self._place < start + len(data):
+            if start <= self._position < start + len(data):
                 self._windows.rotate(-number)  # least recently used is dropped first
-                return memoryview(data)[self._place - start :]
+                return memoryview(data)[self._position - start :]
         if data := self._ask():
-            self._windows.appendleft((self._place, data))
+            self._windows.appendleft((self._position, data))
         return memoryview(data)
 
     def _ask(self) -> bytes:
         if not self.stopped:
-            self._link.send(messages.READ, messages.PLACE.pack(self._place, READ_BYTES))
+            self._link.send(messages.READ, messages.READ_RANGE.pack(self._position, READ_BYTES))
             kind, body = self._link.receive()
             if kind == messages.DATA:
                 return bytes(body)
         self.stopped = True
         raise Stopped
 
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
-        base = (0, self._place, self._size)[whence]
-        self._place = min(max(0, base + place), 2**63)
-        return self._place
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = (0, self._position, self._size)[whence]
+        self._position = min(max(0, base + offset), 2**63)
+        return self._position
 
     def tell(self) -> int:
-        return self._place
+        return self._position
 
 
 class _Told(logging.Handler):

@@ -22,7 +22,7 @@ LOG: Final = b"L"  # JSON: name of the logger, level, text
 ERROR: Final = b"E"  # JSON: problem, remedy
 END: Final = b"Z"  # JSON: the result
 
-PLACE = struct.Struct(">QI")
+READ_RANGE = struct.Struct(">QI")  # body of READ
 _HEAD = struct.Struct(">cI")
 MAX_BODY_BYTES = 1 << 20  # limit that neither side can exceed
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from oscine.audio import tracks
 from oscine.audio.ffmpeg import av
 from oscine.audio.file_types import container_of
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 from oscine.audio.resample import MAX_CHANNELS
 from oscine.errors import AudioError
 
@@ -68,7 +68,7 @@ class _Reader:
     gsm.
     """
 
-    def __init__(self, file: BinaryIO | Part) -> None:
+    def __init__(self, file: BinaryIO | FileSlice) -> None:
         self.read = file.read
         self.seek = file.seek
         self.tell = file.tell
@@ -84,7 +84,7 @@ def suffix_of(file: object) -> str:
 
 def open_container(
     name: str,
-    file: BinaryIO | Part,
+    file: BinaryIO | FileSlice,
     track: int | str | None = None,
     *,
     ignore_length: bool = False,
@@ -158,7 +158,7 @@ def channel_count_of(track: Any) -> int:
     return max(1, int(track.codec_context.layout.nb_channels))
 
 
-def refuse_playlist(name: str, file: BinaryIO | Part) -> None:
+def refuse_playlist(name: str, file: BinaryIO | FileSlice) -> None:
     """Raise AudioError for a list of files or addresses; `file` is then at its start."""
     text = _text(_head(file))
     if text is None or not (suffix_of(file) in PLAYLIST_SUFFIXES or _PLAYLIST.match(text)):
@@ -171,7 +171,7 @@ def refuse_playlist(name: str, file: BinaryIO | Part) -> None:
     )
 
 
-def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
+def _refusal(name: str, file: BinaryIO | FileSlice, error: Exception) -> AudioError:
     """The error for a file that FFmpeg cannot open; EINVAL: its format is not on the list."""
     try:
         head = _head(file)
@@ -197,7 +197,7 @@ def _without_index(name: str) -> AudioError:
     return AudioError(name, problem, "copy it again, or repair it with a tool such as untrunc")
 
 
-def _cut_in_index(name: str, file: BinaryIO | Part) -> AudioError | None:
+def _cut_in_index(name: str, file: BinaryIO | FileSlice) -> AudioError | None:
     """The error for an mp4 or mov whose index is truncated, with incomplete tracks; else None."""
     try:
         return _without_index(name) if _lacks_index(file, _head(file)) else None
@@ -205,7 +205,7 @@ def _cut_in_index(name: str, file: BinaryIO | Part) -> AudioError | None:
         return None
 
 
-def _lacks_index(file: BinaryIO | Part, head: bytes) -> bool:
+def _lacks_index(file: BinaryIO | FileSlice, head: bytes) -> bool:
     """Whether it is an mp4, m4a or mov without a complete index (moov).
 
     A box begins with its size, type and, if the size is 1, a 64-bit size: ISO/IEC 14496-12, 4.2.
@@ -228,7 +228,7 @@ def _lacks_index(file: BinaryIO | Part, head: bytes) -> bool:
     return False
 
 
-def _head(file: BinaryIO | Part) -> bytes:
+def _head(file: BinaryIO | FileSlice) -> bytes:
     file.seek(0)
     head = file.read(_HEAD)
     file.seek(0)

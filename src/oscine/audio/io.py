@@ -32,7 +32,7 @@ from oscine.audio import container, decoder_pool
 from oscine.audio.container import CODEC_PADDING_S, DecodeRequest
 from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 from oscine.audio.resample import (
     MAX_CHANNELS,
     MAX_RATE,
@@ -66,7 +66,7 @@ class Source(ABC):
         self.name = name
         self.channel = channel  # from 1; None: all, mixed
         self.track: int | str | None = None  # number from 1 or language; None: the preferred one
-        self.max_seconds: float | None = None  # a longer recording is refused
+        self.max_duration_s: float | None = None  # a longer recording is refused
         self.warned: set[str] = set()  # warnings given; shared with copies
         self.quiet = False  # whether warnings are suppressed
         self.is_file = False  # whether it is a file, which can be read again later
@@ -81,10 +81,10 @@ class Source(ABC):
         same.channel = channel
         return same
 
-    def limited_to(self, seconds: float | None) -> Source:
-        """The same recording, refused if it is longer than `seconds`; None: no limit."""
+    def with_max_duration(self, max_duration_s: float | None) -> Source:
+        """The same recording, refused if it is longer than `max_duration_s`; None: no limit."""
         same = copy(self)
-        same.max_seconds = seconds
+        same.max_duration_s = max_duration_s
         return same
 
     def with_track(self, track: int | str | None) -> Source:
@@ -100,12 +100,12 @@ class Source(ABC):
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
         """Mono float32 blocks [n], n >= 1, at `rate` hertz, full scale 1.
 
-        Raises AudioError if the recording cannot be read or is longer than `max_seconds`, and
+        Raises AudioError if the recording cannot be read or is longer than `max_duration_s`, and
         NonFiniteError for NaN or infinity.
         """
         waiting: list[Samples] = []
         count = total = 0
-        most = math.inf if self.max_seconds is None else self.max_seconds + CODEC_PADDING_S
+        limit = math.inf if self.max_duration_s is None else self.max_duration_s + CODEC_PADDING_S
         for piece in self._pieces(rate):
             if not np.isfinite(piece).all():
                 raise NonFiniteError(f"{self.name}: audio contains non-finite samples")
@@ -118,8 +118,8 @@ class Source(ABC):
             waiting.append(piece)
             count += len(piece)
             total += len(piece)
-            if total > most * rate:  # whatever the header says
-                raise AudioError.too_long(self.name, most - CODEC_PADDING_S)
+            if total > limit * rate:  # whatever the header says
+                raise AudioError.too_long(self.name, limit - CODEC_PADDING_S)
             if count >= BLOCK_SAMPLES:
                 yield np.concatenate(waiting)
                 waiting, count = [], 0
@@ -156,7 +156,7 @@ class _MediaSource(Source):
     def __init__(
         self,
         name: str,
-        opened: Callable[[], AbstractContextManager[BinaryIO | Part]],
+        opened: Callable[[], AbstractContextManager[BinaryIO | FileSlice]],
         channel: int | None = None,
     ) -> None:
         super().__init__(name, channel)
@@ -180,7 +180,7 @@ class _MediaSource(Source):
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            wanted = DecodeRequest(rate, self.channel, self.max_seconds, self.track)
+            wanted = DecodeRequest(rate, self.channel, self.max_duration_s, self.track)
             yield from decoder_pool.decode_track(self.name, file, wanted, self.warn)
 
 
@@ -207,9 +207,9 @@ class _ArraySource(Source):
         return super().with_track(track)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
-        most = self.max_seconds
-        if most is not None and len(self._samples) > (most + CODEC_PADDING_S) * self._rate:
-            raise AudioError.too_long(self.name, most)
+        limit = self.max_duration_s
+        if limit is not None and len(self._samples) > (limit + CODEC_PADDING_S) * self._rate:
+            raise AudioError.too_long(self.name, limit)
         resampler = Resampler(rate)
         for start in range(0, len(self._samples), BLOCK_SAMPLES):
             piece = to_float(self._samples[start : start + BLOCK_SAMPLES])
@@ -290,9 +290,9 @@ def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
     return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
 
 
-def reread(source: Source, max_seconds: float) -> Audio | None:
-    """Read a file again; None if it is gone or longer than `max_seconds`."""
-    same = source.limited_to(max_seconds)
+def reread(source: Source, max_duration_s: float) -> Audio | None:
+    """Read a file again; None if it is gone or longer than `max_duration_s`."""
+    same = source.with_max_duration(max_duration_s)
     same.quiet = True  # warnings were given at the first reading
     try:
         return decode(same)

@@ -20,9 +20,9 @@ from oscine.threads import parallel_for, single_threaded_blas
 N_FFT = 512  # samples per Fourier transform
 WIN_LENGTH = 400  # samples of the window, centred in the transform
 EMPHASIS = 0.97
-FLOOR = 2.0**-24  # added to the power before the logarithm
-LOG_FLOOR = float(np.log(FLOOR))  # the value of silence, before normalisation
-GUARD = 1e-5  # added to the standard deviation
+LOG_ZERO_GUARD = 2.0**-24  # added to the power before the logarithm
+LOG_FLOOR = float(np.log(LOG_ZERO_GUARD))  # the value of silence, before normalisation
+STD_EPSILON = 1e-5  # added to the standard deviation
 
 _REACH = WIN_LENGTH // 2  # a frame is centred in its window
 _FRAMES_AT_ONCE = 128  # they and their spectra fit the level-2 cache
@@ -59,7 +59,7 @@ def raw_log_mel(
         # in quiet ones. The 56 zeros to each side only shift the phase; one end gets all of them.
         spectrum = np.fft.rfft(cut * _HANN, N_FFT)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
-        logs[start:stop] = np.log(power @ bank + np.float32(FLOOR))
+        logs[start:stop] = np.log(power @ bank + np.float32(LOG_ZERO_GUARD))
 
     with single_threaded_blas():
         parallel_for(transform, range(0, frames, _FRAMES_AT_ONCE))
@@ -117,7 +117,7 @@ class FeatureStats:
         features = np.empty_like(raw)
         for start in range(0, len(raw), _FRAMES_A_BLOCK):
             rows = slice(start, start + _FRAMES_A_BLOCK)
-            features[rows] = (raw[rows] - self.mean) / (self.deviation + GUARD)
+            features[rows] = (raw[rows] - self.mean) / (self.deviation + STD_EPSILON)
         return features
 
 

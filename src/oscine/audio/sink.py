@@ -38,19 +38,19 @@ class Sink:
         #: Not a method of ours: a signal is handled where Python's code begins, so in the callback.
         self.write: Callable[[bytes], None] = self._calls.append
         self._file = file
-        self._returns = is_seekable(file)
-        self._start = file.tell() if self._returns else 0
+        self._seekable = is_seekable(file)
+        self._start = file.tell() if self._seekable else 0
         raw = getattr(file, "raw", file)
-        self._pipe = raw if isinstance(raw, io.FileIO) and not self._returns else None
+        self._pipe = raw if isinstance(raw, io.FileIO) and not self._seekable else None
         self._put = file.write if self._pipe is None else self._pipe.write
-        self._place = 0  # position of the first call
-        self._stands: int | None = 0  # position of the file; None: unknown
+        self._position = 0  # position of the first call
+        self._file_position: int | None = 0  # position of the file; None: unknown
         self._counts: list[int | None] = []  # bytes of the first call that were written, in parts
         self._lost = False
 
     def seekable(self) -> bool:
         """Whether written bytes can be overwritten."""
-        return self._returns
+        return self._seekable
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Queue a seek; for a whence that asks for the size, FFmpeg gets none."""
@@ -61,7 +61,7 @@ class Sink:
 
     def tell(self) -> int:
         """Required by the interface; FFmpeg counts for itself."""
-        return self._place
+        return self._position
 
     def flush(self) -> None:
         """Send what was written to its reader now."""
@@ -110,22 +110,22 @@ class Sink:
         while self._calls:
             call = self._calls[0]
             if isinstance(call, int):
-                self._place = call
+                self._position = call
             else:
-                end = self._place + len(call)
+                end = self._position + len(call)
                 self._write_all(call)
-                self._place = self._stands = end
+                self._position = self._file_position = end
             del self._calls[0]
             self._counts = []
-        self._go_to(self._place)
+        self._seek_file(self._position)
 
     def _write_all(self, data: bytes) -> None:
         """Write the rest of the first call."""
         while (done := self._written(len(data))) < len(data):
             if self._counts and self._counts[-1] is None and self._pipe is not None:
                 select.select([], [self._pipe], [])  # a non-blocking pipe
-            self._go_to(self._place + done)
-            self._stands = None
+            self._seek_file(self._position + done)
+            self._file_position = None
             part = memoryview(data)[done:] if self._pipe is None else data[done : done + WHOLE]
             # C writes and counts: a signal is not handled between the two.
             self._counts.extend(map(self._put, (part,)))
@@ -139,10 +139,10 @@ class Sink:
             done += count
         return done
 
-    def _go_to(self, place: int) -> None:
-        if self._returns and self._stands != place:
-            self._file.seek(self._start + place)
-            self._stands = place
+    def _seek_file(self, position: int) -> None:
+        if self._seekable and self._file_position != position:
+            self._file.seek(self._start + position)
+            self._file_position = position
 
 
 def is_seekable(file: BinaryIO) -> bool:

@@ -68,7 +68,9 @@ class SpeechMap:
 
         Silences of at least PAUSE_MS, or min_silence_duration_ms if that is less, are pauses.
         """
-        return self._until(end) - self._until(start) if end > start else 0.0
+        if end <= start:
+            return 0.0
+        return self._speech_seconds_before(end) - self._speech_seconds_before(start)
 
     def seconds_outside(self, intervals: Iterable[tuple[float, float]]) -> float:
         """Seconds of speech outside all intervals (start, end), which may overlap."""
@@ -79,7 +81,7 @@ class SpeechMap:
         return max(0.0, self.speech_seconds(0.0, self.duration) - covered)
 
     @cached_property
-    def _heard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _cumulative_speech(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Edges of speech in samples, and the cumulative speech up to each of them."""
         if self.probabilities is None or self.options is None or not self.spans:
             return np.zeros(1), np.zeros(1)
@@ -93,8 +95,8 @@ class SpeechMap:
         lengths[::2] = 0.0
         return edges, np.cumsum(lengths)
 
-    def _until(self, seconds: float) -> float:
-        edges, sums = self._heard
+    def _speech_seconds_before(self, seconds: float) -> float:
+        edges, sums = self._cumulative_speech
         return float(np.interp(seconds * SAMPLE_RATE, edges, sums)) / SAMPLE_RATE
 
 
@@ -114,7 +116,7 @@ def detect_speech(
     source raises, UsageError if voice activity detection is not available.
     """
     detector = None if vad is None else SpeechDetector()
-    heard: list[NDArray[np.float32]] = []
+    outputs: list[NDArray[np.float32]] = []
     held: list[Samples] | None = []
     samples, peak = 0, 0.0
     for block in source.blocks():
@@ -126,12 +128,12 @@ def detect_speech(
         if held is not None:
             held.append(block)
         if detector is not None:
-            heard.append(detector.push(block))
+            outputs.append(detector.push(block))
             peak = max(peak, float(np.abs(block).max(initial=0.0)))
     spans, timeline = None, Timeline.identity(samples)
     if vad is None or detector is None:
         return SpeechMap.without_vad(_kept(source, held, timeline), samples)
-    probabilities = np.concatenate([*heard, detector.finish()])
+    probabilities = np.concatenate([*outputs, detector.finish()])
     if MIN_PEAK <= peak < QUIET_PEAK or peak > LOUD_PEAK:
         again = source.blocks() if held is None else iter(held)
         probabilities = _amplified(again, np.float32(NORMAL_PEAK / peak), check)
@@ -155,12 +157,12 @@ def _amplified(
 ) -> NDArray[np.float32]:
     """Probabilities of a recording that is too quiet or too loud for the network."""
     detector = SpeechDetector()
-    heard = []
+    outputs = []
     for block in blocks:
         if check is not None:
             check()
-        heard.append(detector.push(block * gain))
-    return np.concatenate([*heard, detector.finish()])
+        outputs.append(detector.push(block * gain))
+    return np.concatenate([*outputs, detector.finish()])
 
 
 def _for_length(vad: VadOptions, samples: int) -> VadOptions:
@@ -232,9 +234,9 @@ def silences(speech: SpeechMap, low: int, high: int) -> list[tuple[float, float]
 
     `low` and `high` are frames of the trimmed time. Empty without voice activity detection.
     """
-    first, heard = _between(speech, low, high)
+    first, probabilities = _between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
-    marked = np.concatenate([[False], heard < threshold, [False]]).astype(np.int8)
+    marked = np.concatenate([[False], probabilities < threshold, [False]]).astype(np.int8)
     edges = (first + np.flatnonzero(np.diff(marked))) * (CHUNK_SAMPLES / SAMPLE_RATE)
     return [(begin, stop) for begin, stop in edges.reshape(-1, 2).tolist()]
 
@@ -256,12 +258,12 @@ def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.fl
 
 def _quietest(speech: SpeechMap, low: int, high: int) -> int:
     """The frame from `low` to `high` before which to split."""
-    first, heard = _between(speech, low, high)
-    if not len(heard):
+    first, probabilities = _between(speech, low, high)
+    if not len(probabilities):
         return high
     middle = sum(_longest(silences(speech, low, high))) / 2
     if not middle:
-        middle = (first + int(heard.argmin()) + 0.5) * CHUNK_SAMPLES / SAMPLE_RATE
+        middle = (first + int(probabilities.argmin()) + 0.5) * CHUNK_SAMPLES / SAMPLE_RATE
     return min(
         max(round(speech.timeline.trimmed_time(middle) * SAMPLE_RATE / HOP_LENGTH), low), high
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from oscine.audio.demuxer import reason
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 from oscine.errors import AudioError
 
 _ROOM = "free some room there, or set TMPDIR to another folder"
@@ -82,7 +82,7 @@ class LazyPipe:
 
 
 @contextmanager
-def in_place(label: str, file: Any, start: int) -> Iterator[BinaryIO | Part]:
+def in_place(label: str, file: Any, start: int) -> Iterator[BinaryIO | FileSlice]:
     """A file object from its current position, which is restored afterwards."""
     try:
         end = file.seek(0, os.SEEK_END)
@@ -90,7 +90,7 @@ def in_place(label: str, file: Any, start: int) -> Iterator[BinaryIO | Part]:
     except (OSError, ValueError) as error:
         raise AudioError(label, f"cannot be read again ({reason(error)})") from None
     try:
-        yield Part(file, start, end) if start else file
+        yield FileSlice(file, start, end) if start else file
     finally:
         with suppress(OSError, ValueError):
             file.seek(start)

@@ -58,21 +58,21 @@ class Timeline:
         """
         if not self.pieces:
             return 0.0
-        place = _place(seconds)
+        position = _to_samples(seconds)
         find = bisect_left if end else bisect_right
-        number = min(max(find(self._offsets, place) - 1, 0), len(self.pieces) - 1)
+        number = min(max(find(self._offsets, position) - 1, 0), len(self.pieces) - 1)
         piece = self.pieces[number]
-        inside = piece.start + (place - self._offsets[number])
+        inside = piece.start + (position - self._offsets[number])
         return min(max(inside, piece.start), piece.end) / SAMPLE_RATE
 
     def trimmed_time(self, seconds: float) -> float:
         """`seconds` of the recording as trimmed time; a time in a gap maps to its joint."""
-        place = _place(seconds)
-        number = bisect_right(self._starts, place) - 1
+        position = _to_samples(seconds)
+        number = bisect_right(self._starts, position) - 1
         if number < 0:
             return 0.0
         piece = self.pieces[number]
-        return (self._offsets[number] + min(place, piece.end) - piece.start) / SAMPLE_RATE
+        return (self._offsets[number] + min(position, piece.end) - piece.start) / SAMPLE_RATE
 
     def cut_points(self, min_seconds: float) -> list[float]:
         """Joints, in trimmed seconds, where at least `min_seconds` were cut out."""
@@ -94,7 +94,7 @@ class Timeline:
         """
         if not self.pieces:
             return 0.0, 0.0
-        number = max(bisect_right(self._starts, _place(seconds)) - 1, 0)
+        number = max(bisect_right(self._starts, _to_samples(seconds)) - 1, 0)
         piece = self.pieces[number]
         return piece.start / SAMPLE_RATE, piece.end / SAMPLE_RATE
 
@@ -114,11 +114,11 @@ def _joined(spans: Sequence[Span], samples: int) -> list[Span]:
     return pieces
 
 
-def _place(seconds: float) -> float:
+def _to_samples(seconds: float) -> float:
     """Seconds in samples; a whole number where nothing but rounding keeps it from being one."""
-    place = seconds * SAMPLE_RATE
-    whole = round(place)
-    return whole if abs(place - whole) < _SAME else place
+    position = seconds * SAMPLE_RATE
+    whole = round(position)
+    return whole if abs(position - whole) < _SAME else position
 
 
 class AudioBlocks(Protocol):

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 
 from oscine.audio.clock import TimedFrame
 from oscine.audio.ffmpeg import av
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 
 #: Raw streams: packets without timestamps.
 _COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
@@ -39,7 +39,7 @@ class FrameTimer(Protocol):
         """The time of a frame that was decoded from this packet; None: at the end of the stream."""
 
 
-def frame_timer(container: Any, stream: Any, file: BinaryIO | Part) -> FrameTimer:
+def frame_timer(container: Any, stream: Any, file: BinaryIO | FileSlice) -> FrameTimer:
     """The timer for an opened container; `file` is what FFmpeg reads, and keeps its position."""
     if container.format.name not in _COUNTED:
         return _ClockTimer(stream, _indexed(container, stream))
@@ -60,7 +60,7 @@ def clock_period(container: Any, stream: Any) -> float | None:
     return None if bits is None else float(2**bits * stream.time_base)
 
 
-def has_frame_count(file: BinaryIO | Part) -> bool:
+def has_frame_count(file: BinaryIO | FileSlice) -> bool:
     """Whether an mp3 file states its number of frames, in the first frame of some encoders.
 
     Source: the Xing and VBRI headers, as FFmpeg's libavformat/mp3dec.c reads them.
@@ -69,9 +69,9 @@ def has_frame_count(file: BinaryIO | Part) -> bool:
     return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
 
 
-def first_frame_header(file: BinaryIO | Part) -> tuple[int, bytes]:
+def first_frame_header(file: BinaryIO | FileSlice) -> tuple[int, bytes]:
     """Offset of an mp3 file's first frame, after its tags, and its first 256 bytes."""
-    place = file.tell()
+    position = file.tell()
     try:
         start = file.seek(0)
         while length := _id3_length(file.read(10)):
@@ -79,7 +79,7 @@ def first_frame_header(file: BinaryIO | Part) -> tuple[int, bytes]:
         file.seek(start)
         return start, file.read(256)
     finally:
-        file.seek(place)
+        file.seek(position)
 
 
 def begins_with_tag(packet: Any) -> bool:
@@ -154,45 +154,45 @@ class ByteTimer:
     packet is searched in the file, from the end of the one before.
     """
 
-    def __init__(self, file: BinaryIO | Part) -> None:
+    def __init__(self, file: BinaryIO | FileSlice) -> None:
         self.lost = 0.0  # bytes after the last packet need not be audio
         self._file = file
         self._chunk, self._chunk_at = b"", 0
         self._end: int | None = None  # end of the last packet found
         self._searched = self._misses = 0  # where to search from, and failures so far
-        self._heard = self._skipped = 0.0
+        self._decoded_s = self._skipped_s = 0.0
         self._bytes = self._count = 0  # of the packets found
         self._packet: Any = None
 
     def skip(self, packet: Any) -> None:
-        if begins_with_tag(packet) and (at := self._place(bytes(packet))) is not None:
+        if begins_with_tag(packet) and (at := self._search(bytes(packet))) is not None:
             self._end = self._searched = at + packet.size
 
     def stamp(self, packet: Any | None, frame: Any) -> TimedFrame:
         if packet is not None and packet is not self._packet:
             self._packet = packet
             self._find(bytes(packet))
-        stamped = TimedFrame(frame, self._heard + self._skipped)
-        self._heard += stamped.length
+        stamped = TimedFrame(frame, self._decoded_s + self._skipped_s)
+        self._decoded_s += stamped.length
         return stamped
 
     def _find(self, data: bytes) -> None:
         """Advance to a packet, and count the bytes before it."""
-        at = self._place(data)
+        at = self._search(data)
         if at is None:  # FFmpeg joined both sides of a gap, or the gap is long
             self._misses += 1
             self._searched += _SEARCHED * (self._misses % _MISSES == 0)
             return
         if self._end is not None and at > self._end and self._bytes:
             missing = max(0, at - self._end - self._tags(self._end))
-            self._skipped += missing * self._heard / self._bytes
+            self._skipped_s += missing * self._decoded_s / self._bytes
         usual = self._bytes // max(self._count, 1)
         length = usual if 0 < _SWOLLEN * usual < len(data) else len(data)
         self._bytes += length
         self._count += 1
         self._end, self._searched = at + length, at + len(data)
 
-    def _place(self, data: bytes) -> int | None:
+    def _search(self, data: bytes) -> int | None:
         at = self._searched
         while at < self._searched + _SEARCHED:
             view = self._view(at, len(data))
@@ -208,10 +208,10 @@ class ByteTimer:
         """Bytes of the file from `at` on, at least `least` of them unless it ends."""
         begin = at - self._chunk_at
         if not 0 <= begin <= len(self._chunk) - least:
-            place = self._file.tell()
+            position = self._file.tell()
             self._file.seek(at)
             self._chunk, self._chunk_at, begin = self._file.read(least + _CHUNK), at, 0
-            self._file.seek(place)
+            self._file.seek(position)
         return self._chunk[begin:]
 
     def _tags(self, at: int) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 from oscine.audio.timestamps import first_frame_header
 
 _EBML, _SEGMENT = 0x1A45DFA3, 0x18538067
 _BYTES = 2  # flag of a Xing header with a number of bytes
 
 
-def is_truncated(file: BinaryIO | Part) -> bool:
+def is_truncated(file: BinaryIO | FileSlice) -> bool:
     """Whether a file states more bytes than it has; False if it states none."""
     try:
         end = file.seek(0, 2)
@@ -25,7 +25,7 @@ def is_truncated(file: BinaryIO | Part) -> bool:
         return False
 
 
-def _end_of_chunks(file: BinaryIO | Part) -> int | None:
+def _end_of_chunks(file: BinaryIO | FileSlice) -> int | None:
     """End of an aiff or au file; None for others, and for an au file of unknown length."""
     file.seek(0)
     head = file.read(12)
@@ -35,12 +35,12 @@ def _end_of_chunks(file: BinaryIO | Part) -> int | None:
     return first + second if head[:4] == b".snd" and second != 0xFFFFFFFF else None
 
 
-def _end_of_segment(file: BinaryIO | Part) -> int | None:
+def _end_of_segment(file: BinaryIO | FileSlice) -> int | None:
     """End of the only Segment of a Matroska file; None for others and for live streams."""
-    place: int | None = 0
+    position: int | None = 0
     for wanted in (_EBML, _SEGMENT):
-        assert place is not None
-        file.seek(place)
+        assert position is not None
+        file.seek(position)
         head = file.read(12)
         width = 4  # of both ids
         if int.from_bytes(head[:width], "big") != wanted or len(head) <= width:
@@ -51,11 +51,11 @@ def _end_of_segment(file: BinaryIO | Part) -> int | None:
         size = value & unknown
         if length > 8 or size == unknown:
             return None
-        place += width + length + size
-    return place
+        position += width + length + size
+    return position
 
 
-def mp3_frames_end(file: BinaryIO | Part) -> int | None:
+def mp3_frames_end(file: BinaryIO | FileSlice) -> int | None:
     """End of the frames of an mp3 file whose first frame counts their bytes; None for others."""
     start, head = first_frame_header(file)
     at = max(head.find(b"Xing"), head.find(b"Info"))

@@ -104,60 +104,60 @@ def speech_spans(
     max_speech_duration_s is split: at the last silence of 98 ms or more, else at the limit.
     """
     pad = options.speech_pad_ms * SAMPLE_RATE / 1000
-    longest = options.max_speech_duration_s * SAMPLE_RATE - CHUNK_SAMPLES - 2 * pad
-    splitter = _Splitter(options, max(longest, CHUNK_SAMPLES))
+    max_length = options.max_speech_duration_s * SAMPLE_RATE - CHUNK_SAMPLES - 2 * pad
+    splitter = _Splitter(options, max(max_length, CHUNK_SAMPLES))
     for chunk, probability in enumerate(probabilities.tolist()):
         splitter.push(chunk * CHUNK_SAMPLES, probability)
     splitter.finish(samples)
-    shortest = options.min_speech_duration_ms * SAMPLE_RATE / 1000
-    return [span for span in splitter.spans if span.end - span.start > shortest]
+    min_length = options.min_speech_duration_ms * SAMPLE_RATE / 1000
+    return [span for span in splitter.spans if span.end - span.start > min_length]
 
 
 class _Splitter:
     """State machine over chunks that starts, ends and splits spans."""
 
-    def __init__(self, options: VadOptions, longest: float) -> None:
+    def __init__(self, options: VadOptions, max_length: float) -> None:
         self.spans: list[Span] = []
         self._threshold = options.threshold
         self._silent_below = options.silent_below
-        self._silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000
-        self._longest = longest
+        self._min_silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000
+        self._max_length = max_length
         self._start: int | None = None
-        self._quiet: int | None = None  # start of the silence that may end the span
+        self._silence_start: int | None = None  # start of the silence that may end the span
         self._pause: Span | None = None  # last silence at which the span may be split
 
-    def push(self, place: int, probability: float) -> None:
-        """Process the chunk that begins at `place`."""
-        if self._start is not None and place - self._start > self._longest:
-            self._split(place)
+    def push(self, position: int, probability: float) -> None:
+        """Process the chunk that begins at `position`."""
+        if self._start is not None and position - self._start > self._max_length:
+            self._split_at_max_length(position)
         if probability >= self._threshold:
-            self._quiet = None
+            self._silence_start = None
             if self._start is None:
-                self._start = place
+                self._start = position
         elif self._start is not None:
-            if self._quiet is None and probability < self._silent_below:
-                self._quiet = place
-            if self._quiet is not None:
-                self._listen_on(self._quiet, place)
+            if self._silence_start is None and probability < self._silent_below:
+                self._silence_start = position
+            if self._silence_start is not None:
+                self._extend_silence(self._silence_start, position)
 
     def finish(self, samples: int) -> None:
         """End the open span at the end of the recording."""
         if self._start is not None:
-            self._close(samples if self._quiet is None else self._quiet, None)
+            self._close(samples if self._silence_start is None else self._silence_start, None)
 
-    def _listen_on(self, quiet: int, place: int) -> None:
-        """Handle a silence since `quiet` that continues at `place`."""
-        if place - quiet > SPLIT_SILENCE_MS * SAMPLE_RATE / 1000:
-            self._pause = Span(quiet, place + CHUNK_SAMPLES)
-        if place - quiet >= self._silence:
-            self._close(quiet, None)
+    def _extend_silence(self, start: int, position: int) -> None:
+        """Handle a silence from `start` that continues at `position`; it may end the span."""
+        if position - start > SPLIT_SILENCE_MS * SAMPLE_RATE / 1000:
+            self._pause = Span(start, position + CHUNK_SAMPLES)
+        if position - start >= self._min_silence:
+            self._close(start, None)
 
-    def _split(self, place: int) -> None:
-        """Split a span that has its maximum length at `place`."""
+    def _split_at_max_length(self, position: int) -> None:
+        """End a span that has its maximum length: at its last silence, else at `position`."""
         if self._pause is None:
-            end = place if self._quiet is None else self._quiet
-            self._close(end, place if self._quiet is None else None)
-        elif self._pause.start == self._quiet:
+            end = position if self._silence_start is None else self._silence_start
+            self._close(end, position if self._silence_start is None else None)
+        elif self._pause.start == self._silence_start:
             self._close(self._pause.start, None)
         else:
             self._close(self._pause.start, self._pause.end)
@@ -168,7 +168,7 @@ class _Splitter:
         self.spans.append(Span(self._start, end))
         self._start, self._pause = start, None
         if start is None:
-            self._quiet = None
+            self._silence_start = None
 
 
 def pad_spans(spans: Sequence[Span], samples: int, options: VadOptions) -> list[Span]:

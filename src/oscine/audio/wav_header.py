@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple
 
-from oscine.audio.ogg_chain import Part
+from oscine.audio.ogg_chain import FileSlice
 
 _TAIL = 4096  # bytes at the end that may be a tag or padding
 _UNKNOWN_SIZE = 0x7FFF0000  # writers to pipes, which cannot seek, use such a length or 0
@@ -27,14 +27,14 @@ class WavLengths(NamedTuple):
         return self.rest - self.data > _TAIL and not self.chunks_follow
 
 
-def read_lengths(file: BinaryIO | Part) -> WavLengths | None:
+def read_lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
     """Lengths of a RIFF or RF64 file with samples; None for other files."""
     found = _lengths(file)
     file.seek(0)
     return found
 
 
-def _lengths(file: BinaryIO | Part) -> WavLengths | None:
+def _lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
     end = file.seek(0, 2)
     file.seek(0)
     head = file.read(12)
@@ -43,36 +43,38 @@ def _lengths(file: BinaryIO | Part) -> WavLengths | None:
     total = int.from_bytes(head[4:8], "little")
     streamed = head[:4] == b"RIFF" and (total == 0 or total >= _UNKNOWN_SIZE)
     stated: int | None = None
-    place = 12
-    while (chunk := _chunk(file, place)) is not None:
+    position = 12
+    while (chunk := _chunk(file, position)) is not None:
         name, size = chunk
         if name == b"ds64" and head[:4] != b"RIFF":
-            file.seek(place + 16)
+            file.seek(position + 16)
             stated = int.from_bytes(file.read(8), "little")
         elif name == b"data":
             data = size if stated is None else stated
-            return WavLengths(streamed, data, end - place - 8, _follow(file, place + 8 + data, end))
-        place += 8 + size + size % 2
+            return WavLengths(
+                streamed, data, end - position - 8, _follow(file, position + 8 + data, end)
+            )
+        position += 8 + size + size % 2
     return None
 
 
-def _chunk(file: BinaryIO | Part, place: int) -> tuple[bytes, int] | None:
-    file.seek(place)
+def _chunk(file: BinaryIO | FileSlice, position: int) -> tuple[bytes, int] | None:
+    file.seek(position)
     head = file.read(8)
     if len(head) < 8:
         return None
     return head[:4], int.from_bytes(head[4:], "little")
 
 
-def _follow(file: BinaryIO | Part, place: int, end: int) -> bool:
-    """Whether chunks follow from `place` to the end of the file."""
-    place += place % 2
-    while place < end:
-        chunk = _chunk(file, place)
+def _follow(file: BinaryIO | FileSlice, position: int, end: int) -> bool:
+    """Whether chunks follow from `position` to the end of the file."""
+    position += position % 2
+    while position < end:
+        chunk = _chunk(file, position)
         if chunk is None:
-            return end - place < 8
+            return end - position < 8
         name, size = chunk
         if not all(32 <= letter < 127 for letter in name):
             return False
-        place += 8 + size + size % 2
-    return place <= end + 1
+        position += 8 + size + size % 2
+    return position <= end + 1

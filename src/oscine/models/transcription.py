@@ -66,7 +66,9 @@ class Transcription(Iterator[Segment]):
         cancel: Cancel | None = None,
     ) -> None:
         self._model, self._options = model, options
-        self._source = source.limited_to(options.max_audio_seconds).with_track(options.audio_track)
+        self._source = source.with_max_duration(options.max_audio_seconds).with_track(
+            options.audio_track
+        )
         self.language = ""
         self.duration = self.listened = 0.0
         self._probability: float | None = None

@@ -64,7 +64,7 @@ class Voice:
         x_vector_only: True: without codes; False: codes are required; None: with codes if there are
         any.
         """
-        if (problem := find_problem(self)) is not None:
+        if (problem := speaker_embedding_problem(self)) is not None:
             raise UsageError(f"voice {self.name!r} {problem}; save it again")
         width = len(self.speaker)
         if width != config.talker.hidden_size:
@@ -231,7 +231,7 @@ def check_reference_text(text: object, name: str = "the text of a voice") -> str
     return check_text(text, name)
 
 
-def find_problem(voice: Voice) -> str | None:
+def speaker_embedding_problem(voice: Voice) -> str | None:
     """Why a speaker embedding is invalid, such as values that no model produces; None if it is
     valid.
     """
@@ -251,7 +251,7 @@ def write_voice(path: Path, voice: Voice) -> None:
 
     Raises UsageError for a voice that could not be read again, OscineError.
     """
-    if (problem := find_problem(voice)) is not None:
+    if (problem := speaker_embedding_problem(voice)) is not None:
         raise UsageError(f"voice {voice.name!r} {problem}; it is not saved")
     tensors: dict[str, NDArray[Any]] = {"speaker": voice.speaker.astype("<f4")}
     details = {"format": FORMAT, "version": VERSION, "size": voice.size}
@@ -290,7 +290,7 @@ def read_voice(path: Path) -> Voice:
         raise CheckpointError(path, "has no speaker embedding", REMEDY)
     speaker = tensors["speaker"].copy()  # not a view of the file, which may be replaced
     bare = Voice(path.stem, speaker, size=details.get("size", ""))
-    wrong = find_problem(bare)
+    wrong = speaker_embedding_problem(bare)
     if wrong is not None:
         raise CheckpointError(path, wrong, REMEDY)
     if codes is None or not text.strip():
