@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """A safetensors file; what is mapped of one of that name stays as it is."""
+    """Write a safetensors file; mappings of an older file of that name stay valid."""
     path.unlink(missing_ok=True)
     path.write_bytes(serialize(arrays))
 
@@ -36,7 +36,7 @@ class Model:
         return self.folder / "speech_tokenizer" if part == "codec" else self.folder
 
     def tensors(self, part: str = "talker") -> Arrays:
-        """As stored."""
+        """The tensors of a part, as stored."""
         tensors = read_checkpoint(self.at(part)).tensors
         return {name: entry.raw().copy() for name, entry in tensors.items()}
 
@@ -44,7 +44,7 @@ class Model:
         write_tensors(self.at(part) / "model.safetensors", arrays)
 
     def set(self, key: str, value: Any, file: str = "config.json") -> None:
-        """A dotted key of a configuration; ... takes it away."""
+        """Set a dotted key of a configuration; ... removes it."""
         path = self.folder / file
         config = json.loads(path.read_text("utf-8"))
         *parents, last = key.split(".")

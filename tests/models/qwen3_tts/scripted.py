@@ -1,7 +1,7 @@
-"""A network that says what a script says, so that everything around it can be tested at once.
+"""A network that generates scripted frames, to test everything around it.
 
-The engine, the lane, the guards and the codec's calls are the real ones; talker, predictor and
-codec are what is made up.
+The engine, the executor, the guards and the codec batcher are real; talker, code predictor and
+codec are fakes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Script = Callable[[UtteranceRequest, int], tuple[list[int], str]]
 
 
 class Codec:
-    """Frames to square waves; it knows what each slot has heard since it was taken."""
+    """Decodes frames to square waves; it records the frames of each slot."""
 
     max_frames = 192
 
     def __init__(self) -> None:
         self.slots: dict[int, list[int]] = {}
-        self.heard: list[int] = []  # by the slot that was taken last
+        self.heard: list[int] = []  # frames of the slot acquired last
         self.calls: list[tuple[int, int]] = []  # voices and frames of each
 
     def acquire_slot(self) -> int:
@@ -193,9 +193,9 @@ class Runner:
         self.requests: list[UtteranceRequest] = []
         self.runs: list[Run] = []
         self.lose_at: int | None = None
-        voicing: Any = CodecBatcher(self.codec, config.codec, device)  # type: ignore[arg-type]
+        batcher: Any = CodecBatcher(self.codec, config.codec, device)  # type: ignore[arg-type]
         self.talker, tables = Talker(self), Tables(config.talker.hidden_size)
-        self.utterance_executor = UtteranceExecutor(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
+        self.utterance_executor = UtteranceExecutor(self.talker, tables, batcher, self.clock)  # type: ignore[arg-type]
 
     def check(self, sequence: Any) -> None:
         check_request(sequence.request, self.config)
@@ -221,7 +221,7 @@ class Runner:
 def scripted(
     script: Script, case: str = "custom_voice", folder: Path | None = None
 ) -> tuple[Qwen3Tts, Runner]:
-    """A model of a golden's configuration that says what the script says."""
+    """A model with a golden's configuration that generates the script's frames."""
     weights = load_weights(GOLDENS / case / "ckpt")
     config = weights.config  # frames as long as released ones
     codec = replace(config.codec, hop_length=HOP_LENGTH, codebook_size=2048, num_code_groups=16)
@@ -230,7 +230,7 @@ def scripted(
     saved = None if folder is None else VoiceFolder(folder)
 
     def rebuild() -> Any:
-        """The same one, as if it were another: it loses all that ran."""
+        """The same runner as if it were new: running utterances are lost."""
         runner.talker.rows[:] = finished_rows(256)
         for voice in runner.utterance_executor.voices.values():
             runner.utterance_executor.codec.free(voice)

@@ -1,4 +1,4 @@
-"""Streams in asyncio: the loop goes on, cancelled tasks close their streams, texts come awaited."""
+"""Streams in asyncio: the loop keeps running, cancelled tasks close streams, texts are awaited."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_many_streams_wait_for_texts_that_need_the_pool() -> None:
 
 
 class InMemory:
-    """Speech that waits where a test says: for its first audio to be made, or for more text."""
+    """Speech that waits at a point chosen by a test: for its first audio, or for more text."""
 
     def __init__(self, waits: str) -> None:
         self.waits = waits
@@ -259,7 +259,7 @@ def test_a_cancelled_task_stops_its_speech(waits: str) -> None:
 
     run(main())
     assert held.ended and model.speak("Hello.", **VOICE).finish_reason == "end"
-    assert len(engine.requests) == 1 + (waits == "audio")  # the rest of the text is not said
+    assert len(engine.requests) == 1 + (waits == "audio")  # the rest of the text is not spoken
 
 
 def test_errors_and_a_caller_s_own_cancel_end_awaited_speech() -> None:

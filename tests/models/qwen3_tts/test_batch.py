@@ -1,4 +1,4 @@
-"""TalkerState side by side through talker and predictor: each is what it is alone."""
+"""Utterances in one batch through talker and code predictor: each equals its result alone."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def equal(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 
 
 def check_batch(weights: Qwen3TtsWeights, backend: Any, rows: int) -> None:
-    """Rows alone, and beside others, are what they are among all; a batch of one says the same."""
+    """Rows alone and beside others equal those in the full batch; so does a batch of one."""
     batch, asked = Batch(weights, backend, rows), requests(weights, rows)
     together = batch.run(asked)
     assert all(state["done"] for state, _, _ in together.values())

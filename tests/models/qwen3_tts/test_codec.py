@@ -1,4 +1,4 @@
-"""The codec: any cut into calls gives the whole, upstream's arrays, and what it refuses."""
+"""The codec: chunks of any size equal one pass, upstream's arrays, and refused input."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ def leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changed(tree: Any, path: tuple[Any, ...], value: float) -> Any:
-    """The same with the last number of one array changed."""
+    """Weights with the last number of one array changed."""
     if not path:
         array = tree.copy()
         array.flat[-1] = value
@@ -384,13 +384,13 @@ def test_damaged_weights_make_no_codes(path: tuple[Any, ...]) -> None:
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_what_overflows_makes_no_codes() -> None:
     weight = ENCODER.conv_in.weight.copy()
-    weight[-1, -1, 0] = 3e38  # what a sample meets; the other inputs fill up a multiple of four
+    weight[-1, -1, 0] = 3e38  # the samples' channel; the other channels are padding
     damaged = replace(ENCODER, conv_in=Linear(weight, ENCODER.conv_in.bias))
     with pytest.raises(NonFiniteError, match="latents are not finite; its weights are damaged"):
         CodecEncoder(damaged, CONFIG, Reference()).encode(np.ones(4000, np.float32))
 
 
-# -- widths that are no multiple of four ------------------------------------------------------
+# -- widths that are not multiples of 4 ------------------------------------------------------
 
 
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 1))

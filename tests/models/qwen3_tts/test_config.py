@@ -1,4 +1,4 @@
-"""What configuration files may say, what they leave to defaults, and what is refused by name."""
+"""Values of configuration files, defaults of absent keys, and refused values."""
 
 from __future__ import annotations
 

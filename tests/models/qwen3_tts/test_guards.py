@@ -1,4 +1,4 @@
-"""What goes wrong in speech is noticed, and what is right passes untouched."""
+"""Failures of speech are detected, and correct speech passes unchanged."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_is_new_is_no_leak(count: int) -> None:
         leak = ReferenceLeakDetector(reference)
         middle = reference[-10:-5]
         assert [leak.push(frame[None]) for frame in middle] == [None] * 5
-        assert leak.push(frames(1)) == 0  # it did not go on to the end
+        assert leak.push(frames(1)) == 0  # it did not reach the end
         short = ReferenceLeakDetector(reference)
         assert short.push(np.concatenate([reference[-2:], frames(1)])) == 0
 

@@ -433,7 +433,7 @@ def test_what_cannot_fit_is_refused_before_the_work(
         monkeypatch.setattr(model.runner.talker, "admit", never)
     monkeypatch.setattr(base.runner.speaker_encoder, "embed", never)
     voice: dict[str, Any] = {"voice": "ryan"}
-    for text in (long, "Hello there. " * 50 + long):  # in the middle of what could be said
+    for text in (long, "Hello there. " * 50 + long):  # in the middle of a valid text
         assert "do not fit into" in refused(models["custom_voice"], text, **voice)
     assert "do not fit into" in refused(models["custom_voice"], instruct=long, **voice)
     assert "do not fit into" in refused(models["voice_design"], instruct=long)

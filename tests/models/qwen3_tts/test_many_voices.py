@@ -1,4 +1,4 @@
-"""Voices side by side on the real network: each is what it is alone, whatever runs beside it."""
+"""Voices in one batch on the real network: each equals its result alone, beside any others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROUNDING = 1e-5  # of samples: BLAS, and kernels of other numbers of rows
 
 
 def utterance(kind: int) -> Utterance:
-    """One of several: prompts, options, limits, references and what is wanted differ."""
+    """One of several utterances, which differ in prompt, options, limits, reference and output."""
     rng = np.random.default_rng(kind)
     width, config = BASE.config.talker.hidden_size, BASE.config
     heard = rng.standard_normal((3 + 5 * kind, width), np.float32)
@@ -55,12 +55,12 @@ def utterance(kind: int) -> Utterance:
 
 
 def result(voice: Utterance) -> tuple[UtteranceResult, np.ndarray, np.ndarray]:
-    """How it ended, its frames, and what was handed over."""
+    """Its result, its frames, and the delivered pieces."""
     return voice.result(0), voice.known_codes, np.concatenate(list(voice.pieces()))
 
 
 class Alone:
-    """What each kind says by itself, on one backend."""
+    """The results of each kind alone, on one backend."""
 
     def __init__(self, backend: Any) -> None:
         self.runner = Qwen3TtsRunner(BASE, backend)
@@ -76,7 +76,7 @@ class Alone:
         return result(voice)
 
     def check(self, kind: int, voice: Utterance, atol: float = ROUNDING) -> None:
-        """The same frames; samples but for rounding."""
+        """Assert equal frames, and equal samples up to rounding."""
         for found, expected in zip(result(voice), self.result(kind), strict=True):
             if isinstance(found, np.ndarray):
                 assert found.shape == expected.shape  # type: ignore[union-attr]
@@ -87,7 +87,7 @@ class Alone:
     def play(self, plan: list[tuple[int, int, int | None]]) -> None:
         """Voices by the turn they come at, their kind, and the turns after which each is given up.
 
-        Those that are not given up say what they say alone; nothing of any is left behind.
+        Utterances that are not cancelled equal their results alone; no resources leak.
         """
         engine = self.engine()
         voices = [(at, kind, given_up, utterance(kind)) for at, kind, given_up in plan]

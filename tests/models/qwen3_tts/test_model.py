@@ -1,4 +1,4 @@
-"""Talker and predictor: positions, padding, what a frame costs; values are held by the goldens."""
+"""Talker and code predictor: positions, padding, dispatches a frame; goldens check the values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def arrays_of(case: str) -> dict[str, np.ndarray]:
 def admitted(
     runner: Qwen3TtsRunner, rows: np.ndarray, text: np.ndarray, frames: int
 ) -> TalkerRunner:
-    """The talker, whose first row is about to hear a prompt in slot 0."""
+    """The talker, whose first row is ready for a prompt in slot 0."""
     prompt = Prompt(rows, text)
     request = UtteranceRequest(prompt, GREEDY, GREEDY, 0, frames)
     talker = runner.talker
@@ -50,7 +50,7 @@ def near(found: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("case", RUN)
 def test_frames_one_by_one_equal_all_rows_at_once(case: str) -> None:
-    """What was heard frame by frame, heard as one prompt: the same hidden rows."""
+    """Rows generated frame by frame, run as one prompt, give the same hidden rows."""
     runner, arrays = (
         Qwen3TtsRunner(load_weights(GOLDENS / case / "ckpt"), Reference()),
         arrays_of(case),

@@ -129,7 +129,7 @@ def test_a_pause_that_is_asked_for_is_not_trimmed() -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_each_piece_has_its_place_in_the_speech(streamed: bool) -> None:
-    """What lies there is what the piece alone sounds like, to the sample."""
+    """The audio there equals the piece's audio alone, to the sample."""
     model = oscine.load(GOLDENS / "custom_voice" / "ckpt", "cpu")
     text = "[pause 250ms] Hello there. \n\nI am fine [pause 500ms] today! \n\nAnd you? [pause 1s]"
     how: dict[str, Any] = {"voice": "ryan", "seed": 3, "guard": False}

@@ -202,7 +202,7 @@ def test_five_thousand_characters_are_spoken_to_the_end_in_bounded_memory() -> N
     model._config = replace(model._config, generation=hot)
     text = endless_text(5000)
     stream = model.stream(text, voice="ryan", seed=1)
-    say(model, text[:200], seed=1, max_frames=None)  # as long as pieces get
+    say(model, text[:200], seed=1, max_frames=None)  # the longest piece
     held = backend.held()
     frames = 0
     for audio in stream:
@@ -239,7 +239,7 @@ def by_turns(streams: list[Any]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_side_by_side(kind: str) -> None:
-    """Their pieces interrupt each other, and a voice is taken between, yet they say the same."""
+    """Streams that are interleaved, with a voice cloned between, yield the same audio."""
     model = counted(kind)[0]
     given: dict[str, Any] = {"max_frames": 200}
     if kind == "custom_voice":

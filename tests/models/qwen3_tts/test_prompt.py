@@ -1,4 +1,4 @@
-"""Prompts, row by row: each row is told by the ids of its text side and its codec side."""
+"""Prompts, row by row: the ids of its text side and codec side identify each row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAME, SPEAKER = 10_000, 20_000  # codec sides of the reference's frames and of 
 
 
 class Rows:
-    """Rows whose first value is the text id and whose second is the codec id: sums tell both."""
+    """Rows whose first value is the text id and whose second is the codec id: sums show both."""
 
     def __init__(self, width: int) -> None:
         self.width = width

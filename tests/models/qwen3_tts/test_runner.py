@@ -39,7 +39,7 @@ with np.load(GOLDENS / "custom_voice" / "expected.npz") as _stored:
 
 
 class Counting(Reference):
-    """NumPy that counts slots, given back ones too, and fails when it shall."""
+    """A NumPy backend that counts allocations, released ones too, and fails on request."""
 
     def __init__(self, ahead: bool = False) -> None:
         self.is_async = ahead
@@ -303,7 +303,7 @@ def test_no_more_positions_than_the_model_has() -> None:
 
 
 def test_much_text_finds_room() -> None:
-    """Its memory is made again; what is heard of it is that of a model that had it at once."""
+    """Its buffers grow; the audio equals that of a model with large buffers from the start."""
     width = WEIGHTS.config.talker.hidden_size
     rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
     much = asked(90, prompt=Prompt(prompt().embeddings, rows))

@@ -1,6 +1,6 @@
 """Calls and streams side by side in any threads, left alone, closed, failed, slow.
 
-Every thread here is a daemon that is waited for a bounded time, so that what would hang fails.
+Every thread here is a daemon and is joined with a timeout, so that a hang is a failure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEXT = "This is the first sentence.\n\nHere the second one is.\n\nAnd a third. "
 
 
 def frames(request: Any) -> list[int]:
-    """First codes that hang on the text and the seed."""
+    """First codes that depend on the text and the seed."""
     text = round(float(np.abs(request.prompt.trailing_text).sum())) + len(
         request.prompt.trailing_text
     )
@@ -48,7 +48,7 @@ def frames(request: Any) -> list[int]:
 
 @pytest.fixture
 def model() -> Qwen3Tts:
-    """One that says nine frames to each piece of text: three pieces of audio."""
+    """A model with nine frames for each piece of text: three pieces of audio."""
     made, _ = SCRIPTED.scripted(lambda request, call: (frames(request), "end"))
     return made  # type: ignore[no-any-return]
 
@@ -58,7 +58,7 @@ Held = tuple[threading.Event, threading.Event]
 
 @pytest.fixture
 def held(model: Qwen3Tts) -> Held:
-    """Each request of the model says that it has begun (first), and waits to go on (second)."""
+    """Each request signals that it has begun (first), and waits to continue (second)."""
     entered, go_on = threading.Event(), threading.Event()
     admit = model.runner.talker.admit
 
@@ -72,7 +72,7 @@ def held(model: Qwen3Tts) -> Held:
 
 
 class Started:
-    """Work in another thread; `result` waits for what it returns or raises."""
+    """Work in another thread; `result` waits for its result or error."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.found: list[Any] = []
@@ -118,7 +118,7 @@ def joined(pieces: list[Any]) -> np.ndarray:
 
 
 def alone(model: Qwen3Tts, seed: int, text: str = TEXT) -> np.ndarray:
-    """What a call says that has the model for itself."""
+    """The audio of a call that runs alone."""
     return joined(list(model.stream(text, voice="ryan", seed=seed)))
 
 
@@ -131,7 +131,7 @@ def stream_of(model: Qwen3Tts, seed: int, text: str = TEXT) -> SpeechStream:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_streams_of_a_pool_say_what_each_says_alone(model: Qwen3Tts, workers: int) -> None:
-    """As web frameworks iterate: any worker asks for the next piece of any stream."""
+    """Web frameworks iterate so: any worker requests the next piece of any stream."""
     expected = [alone(model, seed) for seed in range(4)]
     streams = [stream_of(model, seed) for seed in range(4)]
     heard: list[list[Any]] = [[] for _ in streams]
@@ -260,7 +260,7 @@ def test_a_whole_text_that_is_cancelled_stops_all_of_its_pieces(model: Qwen3Tts)
 
 
 def test_calls_grow_with_what_was_handed_over() -> None:
-    """One frame, then four, then up to twelve: never more than a quarter of what was heard."""
+    """One frame, then four, then up to twelve: at most a quarter of the delivered frames."""
     model, engine = SCRIPTED.scripted(
         lambda request, call: ([300 + (37 * i) % 600 for i in range(200)], "end")
     )
@@ -417,7 +417,7 @@ def test_two_threads_at_once(model: Qwen3Tts) -> None:
 
 @pytest.mark.parametrize("frame", [0, 1, 5])
 def test_an_error_is_told_to_its_own_caller(model: Qwen3Tts, frame: int) -> None:
-    """Others in the same batch go on."""
+    """Others in the same batch continue."""
     expected = alone(model, 1, "Hello.")
     read = model.runner.utterance_executor.read_frames
 
@@ -439,7 +439,7 @@ def test_an_error_is_told_to_its_own_caller(model: Qwen3Tts, frame: int) -> None
 
 @pytest.mark.parametrize("lose_at", [1, 5, 8])
 def test_a_device_that_is_lost_under_several(model: Qwen3Tts, lose_at: int) -> None:
-    """All of them go on where they were, or end with the loss where there is no other device."""
+    """All streams continue, or end with the loss if there is no other device."""
     expected = [alone(model, seed) for seed in range(4)]
     streams = [stream_of(model, seed) for seed in range(4)]
     heard = [[next(stream)] for stream in streams[:2]]

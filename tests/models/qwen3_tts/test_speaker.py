@@ -1,4 +1,4 @@
-"""The speaker encoder: upstream's stages, the shortest reference, what it refuses."""
+"""The speaker encoder: upstream's stages, the shortest reference, refused input."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def good(request: Any, call: int) -> tuple[list[int], str]:
 
 
 def firsts(samples: np.ndarray) -> list[int]:
-    """First codes of the frames that are heard."""
+    """First codes of the frames that are played."""
     return [
         round(float(v) * LEVELS)
         for v in np.abs(samples[: len(samples) // HOP_LENGTH * HOP_LENGTH : HOP_LENGTH])
@@ -107,7 +107,7 @@ def test_text_that_comes_in_parts_is_spoken_sentence_by_sentence() -> None:
     assert model.speak("Hi.", **LOUD).finish_reason == "end"  # the engine is free
 
 
-# -- what goes wrong --------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------
 
 LONG = "Hello there, this is a sentence that is long enough for a loop to be noticed in it."
 ENDLESS = [300 + (37 * i) % 600 for i in range(4000)]
@@ -147,13 +147,13 @@ def test_what_goes_wrong_twice_is_told_and_the_rest_is_spoken(
     with caplog.at_level(logging.WARNING):
         speech = scripted(script)[0].speak(LONG + "\n\nMore.", seed=3, **LOUD)
     assert (speech.finish_reason, speech.retries, speech.pieces) == (reason, 1, 2)
-    assert speech.duration < 30  # of 320 s that the script would say
+    assert speech.duration < 30  # of 320 s in the script
     assert firsts(speech.samples[-5 * HOP_LENGTH :]) == GOOD
     assert len(caplog.records) == 1 and "'Hello there" in caplog.text
     assert "…': stopped after" in caplog.text  # it is more than is quoted
     assert "another seed may do better" in caplog.text
     stream = scripted(failing(frames))[0].stream(LONG, seed=3, **LOUD)
-    heard = np.concatenate([audio.samples for audio in stream])  # nothing is taken back
+    heard = np.concatenate([audio.samples for audio in stream])  # yielded audio is final
     assert (stream.finish_reason, stream.retries) == (reason, 0)
     assert firsts(heard[:HOP_LENGTH]) == frames[:1]
 
@@ -352,7 +352,7 @@ def test_how_much_of_the_text_is_spoken() -> None:
 @pytest.mark.parametrize("seconds", [0.01, 0.3, 1, 1.5, 2, 3.33, 5])
 @pytest.mark.parametrize("apart", [" ", "\n\n"])
 def test_the_quiet_between_pieces_counts(seconds: float, apart: str) -> None:
-    """No more audio than was asked for, and hardly less; that it is cut short is told."""
+    """At most the requested audio, and hardly less; `limited` reports the cut."""
     model, _ = scripted(failing(GOOD))
     text = apart.join(
         ["One sentence is here, which is long enough to be a piece of its own." * 3] * 9

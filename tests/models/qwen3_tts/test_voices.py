@@ -96,7 +96,7 @@ NAMES = ["हिन्दी", "José", "தமிழ்", "ไทยที่",
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", NAMES)
 def test_names_in_any_script_and_form(tmp_path: Path, name: str, form: str) -> None:
-    """As a Mac types and lists them, letters and marks apart, too."""
+    """Names are found in Unicode form NFD too, as macOS returns them."""
     folder, other = VoiceFolder(tmp_path), "NFD" if form == "NFC" else "NFC"
     folder.save(unicodedata.normalize(form, name), voice())
     assert folder.names() == [unicodedata.normalize("NFC", name)]
@@ -141,7 +141,7 @@ def test_a_mark_alone_is_no_name(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_in_case_are_one_voice(tmp_path: Path) -> None:
-    """As those of a model's own are, and as some systems take them."""
+    """Case does not matter, as for a model's own voices and some file systems."""
     folder = VoiceFolder(tmp_path)
     first = folder.save("Anna", voice())
     assert folder.save("aNNa", voice()) == first

@@ -1,4 +1,4 @@
-"""One tree from any checkpoint, what is folded into it, and what is said where it does not fit."""
+"""One tree from any checkpoint, folded weights, and errors for tensors that do not fit."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def raw() -> Arrays:
     }
 
 
-# -- what is expected ------------------------------------------------------------------------------
+# -- expected tensors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -154,7 +154,7 @@ def sums(shapes: dict[str, Shape]) -> tuple[int, int]:
 def test_released_models(
     base: Qwen3TtsWeights, kind: TtsModelType, width: int, tensors: int, numbers: int
 ) -> None:
-    """As many tensors, of as many numbers, as the official classes have."""
+    """The number of tensors and of values equals that of the official classes."""
     config = replace(
         base.config,
         tts_model_type=kind,
@@ -245,7 +245,7 @@ def test_mlx_conversions_are_named_with_what_to_take(model: Copy, name: str, sig
         (copy.folder / "tokenizer.json").write_text("{}")
     elif sign == "quantization":
         copy.set("quantization", {"group_size": 64, "bits": 4})
-    else:  # quantised ones, whose configuration says how
+    else:  # quantized conversions
         copy.set("quantization", {"group_size": 8, "bits": 8})
         tensors = copy.tensors()
         name_of = f"{LAYER}.mlp.gate_proj"
@@ -262,7 +262,7 @@ def test_mlx_conversions_are_named_with_what_to_take(model: Copy, name: str, sig
     assert said == f"{copy.folder}: MLX's Qwen3-TTS is not read; take {released}"
 
 
-# -- what is folded --------------------------------------------------------------------------------
+# -- folded weights --------------------------------------------------------------------------------
 
 
 def test_rows_are_joined_in_their_order(base: Qwen3TtsWeights, raw: Arrays) -> None:
@@ -314,7 +314,7 @@ def transposed(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int)
 
 
 def plain(x: np.ndarray, folded: Linear, stride: int) -> np.ndarray:
-    """The same from what was folded: taps in the order of time, zeros before the first row."""
+    """The result from folded weights: taps in order of time, zeros before the first row."""
     taps = folded.weight.shape[1]
     padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
     rows = [np.einsum("oki,ki->o", folded.weight, padded[t : t + taps]) for t in range(len(x))]
@@ -425,7 +425,7 @@ def test_every_type_is_the_same_tree(model: Copy, kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_matrices_in_the_type_that_is_asked_for(base: Qwen3TtsWeights, dtype: str) -> None:
-    """Those of talker, predictor and text layers; all else is what it is without being asked."""
+    """Matrices of talker, code predictor and text projection are cast; all else is unchanged."""
     weights = load_weights(GOLDENS / "base" / "ckpt", dtype)
     found, as_stored = leaves(weights), leaves(base)
     asked = {"f32": np.float32, "f16": np.float16}[dtype]

@@ -32,9 +32,9 @@ class UtteranceExecutor:
     prefill_batch, poll_after_prefill = 16, True
 
     def __init__(
-        self, talker: TalkerRunner, tables: EmbeddingTables, voicing: CodecBatcher, clock: Clock
+        self, talker: TalkerRunner, tables: EmbeddingTables, batcher: CodecBatcher, clock: Clock
     ) -> None:
-        self.talker, self.tables, self.codec, self.clock = talker, tables, voicing, clock
+        self.talker, self.tables, self.codec, self.clock = talker, tables, batcher, clock
         self.voices: dict[BatchEntry, ActiveVoice] = {}
 
     # -- as the engine drives it --------------------------------------------------------------

@@ -61,8 +61,8 @@ class Qwen3TtsRunner:
     @cached_property
     def utterance_executor(self) -> UtteranceExecutor:
         """The batch executor of all utterances."""
-        voicing = CodecBatcher(self.codec, self.config.codec, self.device)
-        return UtteranceExecutor(self.talker, self.tables, voicing, self.clock)
+        batcher = CodecBatcher(self.codec, self.config.codec, self.device)
+        return UtteranceExecutor(self.talker, self.tables, batcher, self.clock)
 
     @cached_property
     def codec_encoder(self) -> CodecEncoder:

@@ -158,9 +158,11 @@ def _complete_pieces(
             break
         if end > limit:
             end, next_pause = _cut_position(text, start), CLAUSE_PAUSE_S
-        said, before = text[start:end].rstrip(), text[done:start]
-        yield TextPiece(said, PARAGRAPH_PAUSE_S if before.count("\n") > 1 else pause, before)
-        done, pause = start + len(said), next_pause
+        sentence, whitespace = text[start:end].rstrip(), text[done:start]
+        yield TextPiece(
+            sentence, PARAGRAPH_PAUSE_S if whitespace.count("\n") > 1 else pause, whitespace
+        )
+        done, pause = start + len(sentence), next_pause
     return text[done:], pause
 
 

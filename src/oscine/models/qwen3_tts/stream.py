@@ -88,8 +88,8 @@ class Synthesis:
         try:
             yield from self.speak_pieces()
         finally:
-            for attempt in self.prefetched.values():
-                attempt.utterance.cancel()
+            for generation in self.prefetched.values():
+                generation.utterance.cancel()
 
     def speak_pieces(self) -> Iterator[Samples]:
         """Yield the audio of all pieces, with the silence between them."""
@@ -189,35 +189,35 @@ class Synthesis:
         """
         self.check()
         self.prefetch(number)
-        attempt = self.prefetched.pop(number, None) or self.generate(piece, self.settings.seed)
-        held: list[Samples] = []
-        given = False
-        for samples in self.generated_audio(attempt):
+        generation = self.prefetched.pop(number, None) or self.generate(piece, self.settings.seed)
+        buffered: list[Samples] = []
+        yielded = False
+        for samples in self.generated_audio(generation):
             if self.buffer_pieces:
-                held.append(samples)
+                buffered.append(samples)
             else:
-                given = True
+                yielded = True
                 yield samples
-        if self.needs_retry(attempt) and not given:
+        if self.needs_retry(generation) and not yielded:
             message = "%r: %s; trying again with another seed"
-            log.info(message, shorten(piece.text), self.failure_text(attempt))
+            log.info(message, shorten(piece.text), self.failure_text(generation))
             self.retries += 1
             other = self.generate(piece, retry_seed(self.settings.seed))
             again = list(self.generated_audio(other))
-            if not self.needs_retry(other) or not held:
-                attempt, held = other, again
-        self.frames += attempt.frames
-        self.is_out_of_frames = attempt.hit_remaining
-        self.reason = attempt.reason or "end"
-        if attempt.reason != "end":
-            self.failure = self.failure or attempt.reason
-        if self.needs_retry(attempt):
+            if not self.needs_retry(other) or not buffered:
+                generation, buffered = other, again
+        self.frames += generation.frames
+        self.is_out_of_frames = generation.hit_remaining
+        self.reason = generation.reason or "end"
+        if generation.reason != "end":
+            self.failure = self.failure or generation.reason
+        if self.needs_retry(generation):
             message = "%r: stopped after %.1f s, as %s; another seed may do better"
-            seconds = attempt.frames * self.codec.hop_length / self.rate
-            log.warning(message, shorten(piece.text), seconds, self.failure_text(attempt))
-        elif attempt.reason != "end":
+            seconds = generation.frames * self.codec.hop_length / self.rate
+            log.warning(message, shorten(piece.text), seconds, self.failure_text(generation))
+        elif generation.reason != "end":
             self.limited = True
-        yield from held
+        yield from buffered
 
     def generate(self, piece: TextPiece, seed: int) -> Generation:
         """Start a generation of a piece."""
@@ -243,22 +243,22 @@ class Synthesis:
             if place not in self.prefetched and has_words(piece):
                 self.prefetched[place] = self.generate(piece, self.settings.seed)
 
-    def needs_retry(self, attempt: Generation) -> bool:
+    def needs_retry(self, generation: Generation) -> bool:
         """Whether another try may be better."""
         return self.settings.guard and (
-            attempt.reason in ("silence", "repetition")
-            or (attempt.reason == "length" and not attempt.hit_remaining)
-            or not attempt.frames
+            generation.reason in ("silence", "repetition")
+            or (generation.reason == "length" and not generation.hit_remaining)
+            or not generation.frames
         )
 
-    def failure_text(self, attempt: Generation) -> str:
+    def failure_text(self, generation: Generation) -> str:
         """The failure of a generation, for messages."""
         reasons = {
             "length": "it did not come to an end",
             "silence": "it became silent",
             "repetition": "it repeated itself in a loop",
         }
-        return reasons.get(attempt.reason or "", "there was no sound")
+        return reasons.get(generation.reason or "", "there was no sound")
 
     @property
     def share(self) -> float | None:
@@ -268,11 +268,11 @@ class Synthesis:
         usual = TYPICAL_LETTERS_PER_S * (self.samples - self.piece_start) / self.rate
         return (self.spoken_letters + min(usual, self.piece_letters)) / self.total_letters
 
-    def generated_audio(self, attempt: Generation) -> Iterator[Samples]:
+    def generated_audio(self, generation: Generation) -> Iterator[Samples]:
         """Yield the samples of a generation, and record the time of the first."""
-        for samples in attempt.samples(self.check):
-            if self.first_audio is None and attempt.utterance.first_piece is not None:
-                self.first_audio = attempt.utterance.first_piece - self.started
+        for samples in generation.samples(self.check):
+            if self.first_audio is None and generation.utterance.first_piece is not None:
+                self.first_audio = generation.utterance.first_piece - self.started
             yield samples
 
 
