@@ -1,4 +1,4 @@
-"""What scripts for PyTorch and CTranslate2 ask for, in oscine's words, or why it is refused."""
+"""Translates arguments of scripts for PyTorch and CTranslate2 to oscine's, or refuses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oscine.loading import load
 log = logging.getLogger(__name__)
 
 GPUS = ("cuda", "gpu", "mps", "xpu")
-#: How numbers are computed there -> how the GPU holds them here.
+#: CTranslate2's compute_type -> oscine's dtype.
 DTYPES = {
     **{"default": "auto", "auto": "auto", "float32": "f32", "float16": "f16"},
     **dict.fromkeys(("int8", "int8_float32", "int8_float16", "int8_bfloat16"), "auto"),
@@ -26,16 +26,16 @@ _warned: set[str] = set()
 
 
 def warn_once(message: str) -> None:
-    """Warn, once in a process, that something is done in another way."""
+    """Log a warning only once in a process."""
     if message not in _warned:
         _warned.add(message)
         log.warning("%s", message)
 
 
 def to_device(device: Any, index: Any = 0) -> str:
-    """`cuda` is the GPU, `cuda:1` or an index of 1 adapter number 1, `cpu` NumPy; None is auto.
+    """Translate a device: `cuda` is the GPU, `cuda:1` or index 1 GPU 1, `cpu` NumPy, None auto.
 
-    `device` may be a torch.device. Any other text is oscine's. Raises UsageError.
+    `device` may be a torch.device; other text is passed to oscine. Raises UsageError.
     """
     if isinstance(index, list | tuple) and len(index) == 1:
         (index,) = index
@@ -54,9 +54,9 @@ def to_device(device: Any, index: Any = 0) -> str:
 
 
 def to_dtype(compute_type: Any) -> str:
-    """A type of CTranslate2's as oscine's dtype; a warning where no such arithmetic is done here.
+    """Translate CTranslate2's compute_type to a dtype, with a warning if it is not supported.
 
-    Raises UsageError for what is no such type.
+    Raises UsageError for an unknown type.
     """
     if isinstance(compute_type, Mapping):
         raise UsageError("compute_type must be one name, as oscine runs a model on one device")
@@ -71,7 +71,7 @@ def to_dtype(compute_type: Any) -> str:
 
 
 def load_whisper(name: Any, device: str, dtype: str = "auto", *, offline: bool = False) -> Any:
-    """A Whisper, opened by oscine.load; UsageError for another model. Raises what that raises."""
+    """Load a Whisper model. Raises UsageError for another model, and the errors of oscine.load."""
     model: Any = load(name, device, dtype, offline=offline)
     if not hasattr(model, "decode_window"):
         raise UsageError(f"{model.name} is not a Whisper; use oscine.load({str(name)!r})")
@@ -79,20 +79,20 @@ def load_whisper(name: Any, device: str, dtype: str = "auto", *, offline: bool =
 
 
 def available_models() -> list[str]:
-    """Names that load_whisper takes, besides paths and org/name."""
+    """Names of the Whisper models and their aliases."""
     whisper = next(family for family in registry.families() if family.name == "whisper")
     return [*whisper.models, *whisper.aliases]
 
 
 def reject_unsupported(call: str, given: Mapping[str, Any], refused: Mapping[str, str]) -> None:
-    """Raise UsageError for an option that oscine lacks; None and False ask for nothing."""
+    """Raise UsageError for an unsupported option, unless its value is None or False."""
     for name, value in given.items():
         if name in refused and value is not None and value is not False:
             raise UsageError(f"{call} cannot do {name}={value!r}: {refused[name]}")
 
 
 def reject_unknown(call: str, given: Collection[str], known: Collection[str]) -> None:
-    """Raise UsageError for options that the other program does not have either."""
+    """Raise UsageError for options that the other program does not have."""
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1)
@@ -101,20 +101,20 @@ def reject_unknown(call: str, given: Collection[str], known: Collection[str]) ->
 
 
 def missing_attribute(owner: str, name: str, refused: Mapping[str, str]) -> AttributeError:
-    """For an attribute that is not there: why, where the other program has it."""
+    """The error for a missing attribute; gives the reason if the other program has it."""
     if name in refused:
         return OtherModelError(f"{owner} has no {name} here: {refused[name]}")
     return AttributeError(f"{owner} has no attribute {name}")
 
 
 def to_array(audio: Any) -> Any:
-    """A tensor as an array, anything else as it is."""
+    """Convert a tensor to an array; other values are unchanged."""
     is_array = isinstance(audio, np.ndarray) or not hasattr(audio, "__array__")
     return audio if is_array else np.asarray(audio)
 
 
 def without_unused_search(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without those of a search that no temperature makes, which both programs pass over.
+    """Options without those of searches that no temperature uses, which both programs ignore.
 
     Source: whisper/transcribe.py, decode_with_fallback.
     """

@@ -52,7 +52,7 @@ __all__ = [
 
 N_SAMPLES = 30 * SAMPLE_RATE
 N_FRAMES = N_SAMPLES // HOP_LENGTH
-NUMPY = "NumPy"  # as a model's device calls itself
+NUMPY = "NumPy"  # the name of the CPU as a model's device
 
 #: Options of transcribe besides those of DecodingOptions, with openai-whisper's defaults.
 DEFAULTS: Mapping[str, Any] = {
@@ -70,10 +70,10 @@ DEFAULTS: Mapping[str, Any] = {
     "clip_timestamps": "0",
     "hallucination_silence_threshold": None,
 }
-#: What is refused: of load_model, of transcribe, of decode, of attributes.
+#: Unsupported options of load_model, transcribe and decode, and attributes -> what to use instead.
 REFUSED_OF_MODEL = {
     "download_root": "set the environment variable OSCINE_HOME to the folder of models",
-    "in_memory": "weights are read where they lie; leave it out",
+    "in_memory": "weights are memory-mapped; leave it out",
 }
 REFUSED = {"prompt": "use initial_prompt"}
 REFUSED_ATTRIBUTES = {
@@ -130,7 +130,7 @@ class DecodingOptions:
 
 @dataclass(frozen=True)
 class DecodingResult:
-    """What one window says. `audio_features` is None: oscine.load(name).encode gives them."""
+    """The result of one window. `audio_features` is None: use oscine.load(name).encode."""
 
     audio_features: None
     language: str
@@ -144,25 +144,25 @@ class DecodingResult:
 
 
 class Spectrogram(np.ndarray[Any, Any]):
-    """A log-mel [n_mels, frames] in NumPy that has the methods by which PyTorch's are moved."""
+    """A log-mel spectrogram [n_mels, frames] as an array with PyTorch's conversion methods."""
 
     def to(self, *_: Any, **__: Any) -> Spectrogram:
-        """Itself: it goes to the device when it is decoded."""
+        """Return itself: it is uploaded to the device when it is decoded."""
         return self
 
     cpu = detach = contiguous = half = float = to
 
     def numpy(self) -> NDArray[np.float32]:
-        """The array alone."""
+        """The values as a plain array."""
         return self.view(np.ndarray)
 
     def unsqueeze(self, axis: int) -> Spectrogram:
-        """With an axis of one more."""
+        """Insert an axis of size 1."""
         return np.expand_dims(self, axis).view(Spectrogram)
 
 
 class Whisper:
-    """A Whisper that is loaded: `load_model` makes it."""
+    """A loaded Whisper model, made by `load_model`."""
 
     def __init__(self, model: Any) -> None:
         """`model`: as oscine.load gives it."""
@@ -182,7 +182,7 @@ class Whisper:
         return "cpu" if self._model.device == NUMPY else str(self._model.device)
 
     def to(self, device: Any) -> Whisper:
-        """Itself, where it is on that device; UsageError where it is not."""
+        """Return itself if it is on that device. Raises UsageError otherwise."""
         wanted = to_device(device)
         if wanted == "auto" or (wanted == "cpu") == (self.device == "cpu"):
             return self
@@ -190,25 +190,25 @@ class Whisper:
         raise UsageError(f"the model is on {self.device}; {opens}")
 
     def eval(self) -> Whisper:
-        """Itself: there is nothing to train."""
+        """Return itself: inference is the only mode."""
         return self
 
     def transcribe(self, audio: Any, **options: Any) -> dict[str, Any]:
-        """See transcribe."""
+        """Transcribe a recording, as the function `transcribe` does."""
         return transcribe(self, audio, **options)
 
     def decode(self, mel: Any, options: DecodingOptions | None = None, **more: Any) -> Any:
-        """See decode."""
+        """Decode windows, as the function `decode` does."""
         return decode(self, mel, options, **more)
 
     def detect_language(self, mel: Any) -> tuple[Any, Any]:
-        """See detect_language."""
+        """Detect the language of windows, as the function `detect_language` does."""
         found: tuple[Any, Any] = detect_language(self, mel)
         return found
 
 
 def load_model(name: str, device: Any = None, **more: Any) -> Whisper:
-    """A model by name, fetched if need be, or by path. `device`: cuda (the GPU), cpu, None: auto.
+    """Load a model by name or path. `device`: cuda (the GPU), cpu; None: auto.
 
     Raises UsageError, HubError, CheckpointError, DeviceError.
     """
@@ -223,7 +223,7 @@ def load_audio(file: Any, sr: int = SAMPLE_RATE) -> Samples:
 
 
 def pad_or_trim(array: Any, length: int = N_SAMPLES, *, axis: int = -1) -> Any:
-    """An array with `length` along one axis: cut, or filled up with zeros."""
+    """Cut an array to `length` along one axis, or pad it with zeros."""
     given = np.asanyarray(array)
     kept = given.take(range(min(length, given.shape[axis])), axis=axis)
     widths = [(0, 0)] * given.ndim
@@ -237,7 +237,7 @@ def log_mel_spectrogram(
 ) -> Spectrogram:
     """The log-mel [n_mels, frames] of a path or samples at 16 kHz, with `padding` zeros after them.
 
-    `device` is any: it is computed on the CPU. Raises AudioError, NonFiniteError.
+    `device` is ignored: it is computed on the CPU. Raises AudioError, NonFiniteError.
     """
     samples = decode_recording(to_array(audio)).samples
     logs = log_mel(np.pad(samples, (0, padding)), n_mels)

@@ -1,5 +1,5 @@
-"""`--device all`: a model in several processes, one a device, that is used as one model.
+"""`--device all`: one model in several processes, one for each device.
 
-A process a device keeps the interpreter of one from waiting for the others', and a driver that
-ends its process, as under wgpu-native, ends one worker and not the program.
+With a process for each device their interpreters do not wait for each other, and a driver that
+crashes its process, as under wgpu-native, ends one worker and not the program.
 """

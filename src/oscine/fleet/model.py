@@ -1,7 +1,7 @@
-"""A model in several processes, one a device, with the methods and attributes that it has in one.
+"""A model in several processes, one for each device, with the model's own methods and attributes.
 
-Each call of it is a request, which the least loaded worker does. A worker whose process ends is
-replaced, and what it had under way begins again; of a stream, what was delivered is left out.
+Each call is a request to the least loaded worker. A worker whose process exits is replaced, and its
+requests start again; items of a stream that were delivered are skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AUDIO_PARAMETERS = ("audio", "reference")  # the parameters that take one
 
 
 class ReplayBuffer:
-    """The items of a caller's iterator, which are kept so that a request can begin again."""
+    """Buffers the items of a caller's iterator, so that a request can be started again."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = iter(items)
@@ -56,11 +56,11 @@ class ReplayBuffer:
         self._over = self._forgotten = False
 
     def item(self, place: int) -> tuple[Any, ...]:
-        """(item,) at a place, () at the end. Raises DeviceError for one that is not kept."""
+        """(item,) at an index, () at the end. Raises DeviceError if it is no longer buffered."""
         if place < len(self._kept):
             return (self._kept[place],)
         if self._forgotten and place == 0 and self._size:
-            raise DeviceError("the work cannot begin again: too much has come since it began")
+            raise DeviceError("the work cannot be restarted: its input exceeds the replay buffer")
         item: Any = ()
         if not self._over:
             try:
@@ -76,7 +76,7 @@ class ReplayBuffer:
 
 
 class CallArguments:
-    """What a request is given: values that are sent, functions and iterators that stay here."""
+    """The arguments of a request: values are sent; functions and iterators stay in this process."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class CallArguments:
         options: Mapping[str, Any],
         stop: Event | None = None,
     ) -> None:
-        """`names`: of the positional parameters. `stop`: set where the caller wants no more."""
+        """`names`: of the positional parameters. `stop`: set when the caller cancels."""
         options = dict(options)
         self._cancelled = as_should_stop(options.pop("cancel", None))
         self._stop, self._told = stop, False
@@ -111,11 +111,11 @@ class CallArguments:
         return value
 
     def begin_again(self) -> None:
-        """Another worker is asked."""
+        """Prepare for a call of another worker."""
         self._told = False
 
     def stops(self) -> bool:
-        """Whether the caller has come to want no more; True once a worker."""
+        """Whether the caller has cancelled; True only once for each worker."""
         if self._told:
             return False
         stopped = self._stop is not None and self._stop.is_set()
@@ -123,7 +123,7 @@ class CallArguments:
         return self._told
 
     def progress(self, done: float, total: float) -> None:
-        """So much is done."""
+        """Report progress to the caller."""
         if self._progress is not None:
             self._progress(done, total)
 
@@ -133,9 +133,9 @@ class CallArguments:
 
 
 def to_sendable(value: Any) -> Any:
-    """A recording as it is sent: a file by its path, what else has bytes with these.
+    """A recording in the form that is sent: files by path, other sources with their bytes.
 
-    Arrays are sent as they are, and so is what is none: the model says what is wrong with it.
+    Arrays are sent unchanged, and so are invalid values, which the model refuses.
     Raises AudioError.
     """
     if value is None or isinstance(value, np.ndarray | tuple | Audio | Source):
@@ -147,23 +147,23 @@ def to_sendable(value: Any) -> Any:
 
 
 class DeliveredItems:
-    """What a caller has of a stream: how much, and the end of it, to know it again."""
+    """What a caller has received of a stream: its length, and its end for comparison."""
 
     def __init__(self) -> None:
         self._size, self._end = 0, NO_SAMPLES
 
     def add(self, item: Any) -> None:
-        """It is the caller's now."""
+        """Add an item that is delivered."""
         self._size += _size(item)
         self._end = _end_of(self._end, item)
 
     def skip(self, next_item: Callable[[], Any]) -> Any:
-        """Take as much from another run; what is left of its last item, else None.
+        """Skip as much of another run; returns the rest of its last item, or None.
 
-        Raises DeviceError where it differs: what was delivered stands.
+        Raises DeviceError if it differs from what was delivered.
         """
         left, end, rest = self._size, NO_SAMPLES, None
-        differs = DeviceError("the work was begun again, and came to another result")
+        differs = DeviceError("the work was restarted, and its result differs")
         while left:
             try:
                 item = next_item()
@@ -180,20 +180,19 @@ class DeliveredItems:
 
 
 def _size(item: Any) -> int:
-    """Samples of audio, whose pieces may be cut elsewhere; else an item counts as one."""
+    """The number of samples of audio, whose blocks may be split differently; 1 for other items."""
     return len(item.samples) if isinstance(item, Audio) else 1
 
 
 def _end_of(before: Any, item: Any) -> Any:
-    """The last samples, or items, with one more."""
+    """The last samples or items, including `item`."""
     if isinstance(item, Audio):
         return np.concatenate([before, item.samples])[-LAST_SAMPLES:]
     return (*before, item)[-LAST_ITEMS:]
 
 
 def nearly_equal(one: Any, other: Any) -> bool:
-    """Whether two results say the same: numbers that a network computes differ in the last digits
-    where it ran beside others."""
+    """Whether two results are equal within TOLERANCE: values from another batch differ slightly."""
     if isinstance(one, np.ndarray):
         return one.shape == np.shape(other) and bool(np.allclose(one, other, 0, TOLERANCE))
     if isinstance(one, float) and isinstance(other, float):
@@ -207,7 +206,7 @@ def nearly_equal(one: Any, other: Any) -> bool:
 
 
 class RemoteCall:
-    """One request, which another worker does from its beginning where its own ends."""
+    """One request, which is started again on another worker if its own exits."""
 
     def __init__(self, fleet: Fleet, name: str, arguments: CallArguments) -> None:
         self._fleet, self._name, self.arguments = fleet, name, arguments
@@ -215,7 +214,7 @@ class RemoteCall:
         self.request: Request | None = None
 
     def begin(self) -> Any:
-        """What the method gives; Shape: a stream. Raises what it raises, WorkerLostError."""
+        """Call the method; an ObjectSpec means a stream. Raises its errors, WorkerLostError."""
         if self.request is not None:
             self.request.drop()
             self.arguments.begin_again()
@@ -224,12 +223,12 @@ class RemoteCall:
         return self.request.ask(arguments, "call", self._name, arguments.given, arguments.options)
 
     def ask(self, operation: str, name: str, given: tuple[Any, ...], options: Any) -> Any:
-        """Of the stream. Raises what it raises, WorkerLostError."""
+        """Call the stream. Raises its errors, WorkerLostError."""
         assert self.request is not None
         return self.request.ask(self.arguments, operation, name, given, options)
 
     def result(self) -> Any:
-        """`begin`, as often as it takes. Raises DeviceError where that is too often."""
+        """Call the method, again after a loss. Raises DeviceError after MAX_TRIES losses."""
         while True:
             try:
                 return self.begin()
@@ -237,29 +236,29 @@ class RemoteCall:
                 self.count(lost)
 
     def count(self, lost: WorkerLostError) -> None:
-        """It has to begin again. Raises DeviceError where it has too often."""
+        """Count a loss. Raises DeviceError after MAX_TRIES losses."""
         self._tries += 1
         if self._tries >= MAX_TRIES:
             told = f"the work was given up: the process that did it {lost}, as did one before it"
             raise DeviceError(told) from None
 
     def pause(self) -> None:
-        """No work is under way, though the caller may come back for values."""
+        """Mark the request as idle; its attributes remain readable."""
         if self.request is not None:
             self.request.busy = False
 
     def drop(self) -> None:
-        """It is over."""
+        """End the request."""
         if self.request is not None:
             self.request.drop()
 
 
 class RemoteStream(Iterator[Any]):
-    """What a model gives as it comes, with the attributes and methods that it has in one process.
+    """A stream of a model in another process, with the stream's own attributes and methods.
 
-    To stop, stop iterating, or `close`, or leave its `with`. `async for` does not make the event
-    loop wait. Iterating raises what the model raises, and DeviceError where the work had to begin
-    again and came to another result than was delivered.
+    To stop it, stop iterating, call `close` or leave its `with` block. `async for` does not block
+    the event loop. Iterating raises the model's errors, and DeviceError if the work was restarted
+    and its result differs from what was delivered.
     """
 
     def __init__(self, work: RemoteCall, shape: ObjectSpec) -> None:
@@ -289,7 +288,7 @@ class RemoteStream(Iterator[Any]):
             return item
 
     def _ask(self, operation: str, name: str = "", *given: Any, **options: Any) -> Any:
-        """What the stream answers, in whatever process it is by then."""
+        """Call the stream in its current process, and restart it after a loss."""
         with self._lock:
             while True:
                 if operation == "next" and self._rest is not None:
@@ -301,7 +300,7 @@ class RemoteStream(Iterator[Any]):
                     self._begin_again(lost)
 
     def _begin_again(self, lost: WorkerLostError) -> None:
-        """The same stream on another worker, as far as this one had come."""
+        """Restart the stream on another worker and skip what was delivered."""
         while True:
             self._work.count(lost)
             try:
@@ -339,7 +338,7 @@ class RemoteStream(Iterator[Any]):
         self.close()
 
     def close(self) -> None:
-        """Want no more, and stop what is under way, also what another thread waits for."""
+        """Cancel the stream, also while another thread waits for it."""
         self._closed = True
         if self._work.arguments.awaited is not None:
             self._work.arguments.awaited.close()
@@ -369,7 +368,7 @@ class RemoteStream(Iterator[Any]):
         return item
 
     async def aclose(self) -> None:
-        """As `close`."""
+        """Cancel the stream and end its thread."""
         self.close()
         self._thread.close()
 
@@ -394,7 +393,7 @@ class Fleet(Model[Any]):
         self._end = weakref.finalize(self, self.workers.end)
 
     def close(self) -> None:
-        """End its processes; nothing can be asked of it after that."""
+        """End its processes; the model is then unusable."""
         self._end()
 
     def __enter__(self) -> Fleet:
@@ -405,16 +404,16 @@ class Fleet(Model[Any]):
 
     @property
     def device(self) -> str:
-        """Where it runs."""
+        """Names of the devices, separated by commas."""
         return ", ".join(about.device for about in self._abouts)
 
     @property
     def recordings_at_once(self) -> int:
-        """How many recordings it is best given at once."""
+        """Number of recordings to transcribe concurrently."""
         return sum(about.recordings_at_once for about in self._abouts)
 
     def transcribe_many(self, recordings: Iterable[Any], **asked: Any) -> Iterator[Any]:
-        """As Transcriber.transcribe_many, with recordings on all devices at once."""
+        """Transcribe recordings concurrently on all devices, as Transcriber does on one."""
         if "transcribe_many" not in self._shape.methods:  # the model says why
             return cast("Iterator[Any]", self.__getattr__("transcribe_many"))
         model: Any = self
@@ -438,7 +437,7 @@ class Fleet(Model[Any]):
         return total
 
     def _of_each(self, operation: str, name: str) -> Iterator[Any]:
-        """What each worker answers that is there."""
+        """Perform an operation on each running worker and yield the results."""
         for worker in self.workers.living():
             with suppress(WorkerLostError):
                 request = worker.request()
@@ -467,7 +466,7 @@ class Fleet(Model[Any]):
         return [*object.__dir__(self), *self._shape.methods, *self._shape.values]
 
     def _call(self, method: str, /, *given: Any, **options: Any) -> Any:
-        """What the model's method gives, on the least loaded device."""
+        """Call a method of the model on the least loaded device."""
         return self._perform(method, given, options, None)
 
     def _perform(
@@ -489,7 +488,7 @@ class Fleet(Model[Any]):
         return result
 
     async def _perform_async(self, method: str, /, *given: Any, **options: Any) -> Any:
-        """The same, while the event loop goes on; a task that is cancelled stops the work."""
+        """Call a method without blocking the event loop; cancelling the task cancels the work."""
         stop, thread = Event(), StreamExecutor()
         try:
             return await thread.call(lambda: self._perform(method, given, options, stop))
@@ -509,7 +508,7 @@ def open_fleet(
     deterministic: bool = False,
     memory: str | int | None = None,
 ) -> Fleet:
-    """A model by name or path on each of the devices, `gpu:N`. Raises what oscine.load raises."""
+    """Load a model by name or path on each of the devices, `gpu:N`. Raises oscine.load's errors."""
     threads = max(1, thread_count() // len(devices))
     families = registry.registered()
     request = LoadRequest(name, dtype, offline, deterministic, memory, families, threads)
