@@ -31,7 +31,7 @@ KERNELS = [name for name in FILES if not name.startswith("_")]
 #: What is for matrix units, and what asks a device for the size of its subgroups.
 MATRIX = {"attention_matrix", "gemm_matrix"}
 WITH_FEATURES = MATRIX | {"subgroup_size_probe"}
-MOST_BUFFERS = 8  # what WebGPU promises of every device
+MAX_BUFFERS = 8  # what WebGPU promises of every device
 
 
 def constants(source: str) -> dict[str, str]:
@@ -164,7 +164,7 @@ def test_a_kernel_binds_what_every_device_can(name: str) -> None:
     source = load(name)
     bindings = [int(n) for n in re.findall(r"@binding\((\d+)\) var<storage", source)]
     assert bindings == list(range(len(bindings)))
-    assert 1 <= len(bindings) <= MOST_BUFFERS
+    assert 1 <= len(bindings) <= MAX_BUFFERS
     assert source.count("@compute") == 1
     assert "fn main(" in source
 

@@ -34,7 +34,7 @@ PAGE = (ROOT / "docs" / "indexes.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 #: They name, store or rename a tensor: no facts, kernel or case; shadow mode has methods for them.
 PLAIN = {"store", "reshape", "probe"}
-MOST_BUFFERS = 8
+MAX_BUFFERS = 8
 #: Two cases are left out: their weights take as long to make as those of all others.
 CASES = tuple(case for case in check.CASES if not re.match(r"linear 1x64x\d{5}", case.name))
 WHOLE_NUMBERS = re.compile(r"var<storage, \w+> \w+: array<(?:u32|vec\d<u32>)>")
@@ -276,7 +276,7 @@ def test_a_kernel_says_what_it_computes_and_how_it_is_launched(name: str) -> Non
     text = load(name)
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("//"))
     assert text.startswith("// ") and re.search(r"\blaunch", head, re.I)
-    assert text.count("var<storage") <= MOST_BUFFERS
+    assert text.count("var<storage") <= MAX_BUFFERS
 
 
 # -- an op that lacks one -------------------------------------------------------------------------

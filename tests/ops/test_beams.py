@@ -39,7 +39,7 @@ def rules(timestamps: bool, repeat_limit: int = 0) -> Array:
 
 
 def model(seed: int, spread: float = 2.0) -> Model:
-    """Logits [V] that hang on the whole sequence."""
+    """Logits [V] that depend on the whole sequence."""
 
     def logits(picked: Sequence[int]) -> Array:
         rng = np.random.default_rng([seed, *(token + 1 for token in picked)])
@@ -75,7 +75,7 @@ def filtered(logits: Array, picked: Sequence[int], mask: Array, timestamps: bool
 
 
 def offers(of: Model, beams: Sequences, width: int, mask: Array, timestamps: bool) -> Sequences:
-    """The width + 1 likeliest ways on for each beam; those of -inf are none."""
+    """The width + 1 most likely continuations of each beam, without those of -inf."""
     scores: Sequences = {}
     for picked, total in beams.items():
         logprobs = filtered(of(picked), picked, mask, timestamps)

@@ -53,7 +53,7 @@ def convolution(outputs: int, width: int, inputs: int) -> Linear:
 
 
 def state_of(*voices: tuple[int, int], done: tuple[int, ...] = ()) -> Array:
-    """Rows of (slot, position); those that `done` names are void."""
+    """Rows of (slot, position); those in `done` are finished."""
     rows = np.zeros(len(voices), TALKER_STATE)
     rows["slot"], rows["position"] = np.array(voices).T
     rows["done"][list(done)] = 1

@@ -84,7 +84,7 @@ def test_subsampling_of_a_padded_batch_is_that_of_each_alone(
 ) -> None:
     first, pairs = stem(width, channels, halvings)
     n = max(lengths) + spare
-    mel = noise(3, len(lengths), n, width)  # what is void holds noise
+    mel = noise(3, len(lengths), n, width)  # frames past the lengths hold noise
     got = OPS.conv_subsampling(
         mel.reshape(-1, width), SeqLengths(np.array(lengths, np.uint32)), first, pairs
     ).reshape(len(lengths), -(-n >> 1 + halvings), -1)

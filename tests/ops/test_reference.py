@@ -179,7 +179,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 
 def test_attend_cross_listens_to_the_lines_own_window() -> None:
-    """Two rows a line; the third line is done, the last two share a window."""
+    """Two rows a sequence; the third sequence is done, the last two share a window."""
     rows = np.zeros(5, ops.TEXT_DECODER_STATE)
     rows["window"], rows["done"] = (1, 0, 0, 2, 2), (0, 0, 1, 0, 0)
     q, kv = noise(15, 10, 12), noise(16, 3, 30, 24)
@@ -209,7 +209,7 @@ def test_cross_weights() -> None:
 
 
 def test_causal_attention_appends_then_looks_back() -> None:
-    """One token after five, two of a padded prompt of three, a line that is done: of four slots."""
+    """One token after five, two of a padded prompt of three, a finished sequence: of four slots."""
     rows = np.zeros(3, ops.TEXT_DECODER_STATE)
     rows["position"], rows["length"], rows["done"] = (5, 0, 2), (1, 2, 3), (0, 0, 1)
     rows["slot"] = slots = (3, 0, 1)
@@ -228,12 +228,12 @@ def test_causal_attention_appends_then_looks_back() -> None:
             parts = (heads_of(a, 2) for a in (q, keys[slot, seen], values[slot, seen]))
             expected = [plain_attention(*one) for one in zip(*parts, strict=True)]
             assert_near(y[3 * line + at], np.concatenate(expected), 1e-5)
-    assert np.array_equal(cache.keys, keys)  # other slots and what is past the end as before
+    assert np.array_equal(cache.keys, keys)  # other slots and positions past the end are unchanged
     assert np.array_equal(cache.values, values)
 
 
 def test_causal_attention_looks_where_beams_keep_their_past() -> None:
-    """Two beams that were one until position 3: both read its line, and append to their own."""
+    """Two beams that were one until position 3 read its slot and append to their own."""
     rows = np.zeros(2, ops.TEXT_DECODER_STATE)
     rows["position"], rows["length"], rows["slot"] = 4, 1, (0, 1)
     qkv = noise(33, 2, 36)

@@ -55,7 +55,8 @@ def masks() -> Array:
 
 
 def decode(backend: Any, rows: Array, rules: Array, logits: Array) -> tuple[Array, Array]:
-    """STEPS steps of penalise and pick over logits [STEPS, B, V]: rows and tokens."""
+    """STEPS steps of apply_penalties and sample_token over logits [STEPS, B, V]: rows and
+    tokens."""
     slots = len(rules)
     tokens = np.full((slots, ROOM), 77, np.uint32)
     state = ops.TextDecoderState(put(backend, rows), put(backend, tokens))
@@ -145,7 +146,7 @@ def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None
 
 
 def test_beams_leave_the_slots_and_pools_of_others(backend: Any) -> None:
-    """A group that goes on and one that is done, of two beams each, in eight slots."""
+    """A running group and a finished one, of two beams each, in eight slots."""
     rng = np.random.default_rng(2)
     rows = np.zeros(4, ops.TEXT_DECODER_STATE)
     rows["slot"], rows["done"], rows["limit"] = (6, 1, 3, 4), (0, 0, 1, 1), 9

@@ -273,7 +273,7 @@ def test_rows_of_codes_are_summed_and_the_last_two_go_to_the_talker() -> None:
     total = np.ones((2, 4), np.float32)
     row = Reference().code_embedding(table, lines, total)
     assert row[0].tolist() == table[3].tolist()
-    assert total.tolist() == [(1 + table[3]).tolist(), [1] * 4]  # the other line is done
+    assert total.tolist() == [(1 + table[3]).tolist(), [1] * 4]  # the other row is done
     ahead = np.full((2, 2), 7, np.float32)
     pair = Reference().code_embedding(table, lines, total, table[:, :2], first=True, before=ahead)
     assert pair[:2].tolist() == [[7, 7], table[3, :2].tolist()] and pair.shape == (4, 2)
@@ -296,7 +296,7 @@ def test_the_last_rows_are_those_that_count() -> None:
 
 
 def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
-    """Frames whose every logit hangs on the code before: codes and where the lines stand."""
+    """Frames whose logits all depend on the code before: the codes and the final rows."""
     rng = np.random.default_rng(9)
     width, vocabulary, groups, lines = 8, 40, 3, 2
     tables = [backend.upload(noise) for noise in rng.standard_normal((3, 40, 8), np.float32)]

@@ -41,7 +41,7 @@ def picked(
     boost: ContextGraphTensors | None = None,
     **row: int,
 ) -> TransducerState:
-    """One line after transducer_step."""
+    """One row after transducer_step."""
     rows = np.zeros(1, TRANSDUCER_STATE)
     rows["length"], rows["limit"], rows["token"] = 9, 9, V
     for name, value in row.items():

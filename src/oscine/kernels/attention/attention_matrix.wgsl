@@ -59,10 +59,10 @@ fn main(
   let window = workgroup.z * ROWS * HEADS;    // where it begins in y, in heads of a row
   let head = 3u * window + workgroup.y;       // where this head begins in qkv
   let first = workgroup.x * 64u;
-  let team = me / 32u;
+  let group = me / 32u;
   let row = me % 32u / 2u;  // two lanes a query: each takes every other eight of its numbers
   let half = me % 2u;
-  let offset = SUMS_FIRST + team * 16u * SUMS_PITCH;
+  let offset = SUMS_FIRST + group * 16u * SUMS_PITCH;
   let mine = offset + row * SUMS_PITCH + half * 2u;
   let line = me / 8u;  // that this invocation brings, of each 16
   let column = me % 8u;
@@ -73,7 +73,7 @@ fn main(
   tile[to_k + 32u * PITCH] = eight(first + line + 32u, 0u, head, column);
   tile[to_k + 48u * PITCH] = eight(first + line + 48u, 0u, head, column);
   workgroupBarrier();
-  let query = team * 16u * PITCH;
+  let query = group * 16u * PITCH;
   let q0 = subgroupMatrixLoad<Left, row_major>(&tile, query, PITCH);
   let q1 = subgroupMatrixLoad<Left, row_major>(&tile, query + 2u, PITCH);
   let q2 = subgroupMatrixLoad<Left, row_major>(&tile, query + 4u, PITCH);
@@ -240,8 +240,8 @@ fn main(
   subgroupMatrixStore<row_major>(&tile, offset + 12u, o3, SUMS_PITCH);
   workgroupBarrier();
   total += subgroupShuffleXor(total, 1u);
-  if (first + team * 16u + row < ROWS) {
-    let at = window + (first + team * 16u + row) * HEADS + workgroup.y;
+  if (first + group * 16u + row < ROWS) {
+    let at = window + (first + group * 16u + row) * HEADS + workgroup.y;
     let to = at * 2u * W8 + half * 2u;
     for (var c = 0u; c < 2u * W8; c += 4u) {
       y[to + c] = bitcast<vec4<f32>>(tile[mine + c]) / total;

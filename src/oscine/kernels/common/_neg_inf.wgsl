@@ -1,2 +1,2 @@
-// A score that nothing reaches: WGSL may assume that there is no infinity.
+// Below every score; WGSL may assume that infinities do not occur.
 const NEG_INF: f32 = -1e30;

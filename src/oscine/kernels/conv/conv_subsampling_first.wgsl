@@ -3,7 +3,7 @@
 // mel [BATCH·N, MELS]; first, depthwise [9, C] as time, frequency; C = 4·C4; image of the first
 // [.., BETWEEN, C], of the second [.., WIDTH, C]. Rows past a sequence's frames and padding are 0.
 // A tile is some state from tile[0] on, and of each the COUNT rows that the encoder's frames
-// from tile[1] on hang on: row r of it is row (tile[1] - 1) LEVEL + 1 + r of the whole image.
+// from tile[1] on depend on: row r of it is row (tile[1] - 1) LEVEL + 1 + r of the whole image.
 // y is the tile [.., COUNT, WIDTH, C], or with LEVEL = 1 the whole [BATCH, ROWS, WIDTH, C].
 // Launch (ceil(WIDTH·C4 / 64), COUNT, state).
 const BATCH: u32 = 1u;

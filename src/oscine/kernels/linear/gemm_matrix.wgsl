@@ -65,9 +65,9 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let team = me / 32u;
-  let row = team / SUBGROUPS * 32u;
-  let output = team % SUBGROUPS * 32u;
+  let group = me / 32u;
+  let row = group / SUBGROUPS * 32u;
+  let output = group % SUBGROUPS * 32u;
   // Names, not arrays or structures: only these stay in registers.
   var s00 = Sums();
   var s01 = Sums();
@@ -135,7 +135,7 @@ fn main(
       s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
     }
   }
-  let offset = team * 16u * SUMS_PITCH;
+  let offset = group * 16u * SUMS_PITCH;
   let lane = me % 32u;
   let to_row = workgroup.y * SIDE + row;
   let to_output = workgroup.x * SIDE + output;

@@ -39,7 +39,7 @@ var<workgroup> next: array<Beam, BEAMS>;
 var<workgroup> ended: array<Beam, PLACES>;
 var<workgroup> column: array<u32, BEAMS * 128u>;
 var<workgroup> slots: array<u32, BEAMS>;
-var<workgroup> seen: atomic<u32>;  // 1: a beam is alive, BROKEN: its logits are no numbers
+var<workgroup> seen: atomic<u32>;  // 1: a beam is alive, BROKEN: its logits are not finite
 var<workgroup> occupied: atomic<u32>;
 var<workgroup> going: atomic<u32>;
 var<workgroup> ending: atomic<u32>;

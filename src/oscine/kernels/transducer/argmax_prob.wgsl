@@ -1,4 +1,4 @@
-// y[r] = (argmax logits[r], its softmax); (-1, 0) where a logit is no number
+// y[r] = (argmax logits[r], its softmax); (-1, 0) where a logit is not finite
 // logits [ROWS, WIDTH], y [ROWS, 2]. One workgroup a row; launch (FOLD, ceil(ROWS / FOLD)).
 // use _neg_inf
 const ROWS: u32 = 1u;

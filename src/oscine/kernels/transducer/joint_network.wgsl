@@ -20,7 +20,7 @@ const BIAS: bool = false;
 @group(0) @binding(5) var<storage, read_write> joint: array<f32>;
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;
 
-// What is no number stays so, to be found in the logits: max() may take the other.
+// NaN is kept, to be found in the logits: max() may return the other operand.
 fn relu(value: f32) -> f32 {
   let broken = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
   return select(max(value, 0.0), value, broken);

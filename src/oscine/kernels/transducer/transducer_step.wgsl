@@ -35,7 +35,7 @@ struct Frame {
   token: u32,
   label: u32,     // of highest logit + bonus
   duration: u32,
-  broken: u32,    // a logit is no number
+  broken: u32,    // a logit is not finite
 }
 
 var<workgroup> block: array<Frame, AHEAD>;

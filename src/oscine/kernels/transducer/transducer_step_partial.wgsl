@@ -1,6 +1,6 @@
 // The best of each stretch of CHUNK of the TOKENS labels and blank, in each frame that counts.
 // logits [B·AHEAD, STRIDE]; parts [B·AHEAD, CHUNKS] of 6 words: highest logit, its softmax
-// sum, whose it is, whether any is no number, and, with BOOST, the highest logit + bonus and whose
+// sum, whose it is, whether any is not finite, and, with BOOST, the highest logit + bonus and whose
 // that is among labels. The bonus of a label is that of its arc from the deepest node, of the
 // state's and those it falls back to, that has one. Launch (CHUNKS, B·AHEAD).
 // use _transducer_state

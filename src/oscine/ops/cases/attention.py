@@ -154,9 +154,9 @@ def rotary_case(
 ) -> Case:
     """Causal attention with rope after cached keys; heads: of queries, and of keys.
 
-    Normed where there is no window. inner: as in the op. ragged: passes are of any length, and the
-    last row that counts is compared. half: the cache is float16, where a last bit is 1/2048 of a
-    value.
+    With norms where there is no window. inner: as in the op. ragged: passes are of any length, and
+    the last row that counts is compared. half: the cache is float16, where a last bit is 1/2048 of
+    a value.
     """
     inner, ragged, half = (options.get(key, False) for key in ("inner", "ragged", "half"))
     places, kind = room if window is None else 3 * room, np.float16 if half else np.float32

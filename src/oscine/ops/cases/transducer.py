@@ -1,6 +1,6 @@
 """Cases of the ops that decode transducers and CTC: rows anywhere in their frames, ties, trees.
 
-Rows lie at slots in any order, of which there may be more; what lies at the others must stay.
+Rows have slots in random order; the contents of further slots must not change.
 """
 
 from __future__ import annotations
