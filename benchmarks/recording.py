@@ -122,7 +122,7 @@ def without_repeats(weights: WhisperWeights) -> WhisperWeights:
     assert weights.decoder is not None
     norm = weights.decoder.ln
     turned = LayerNorm(-norm.weight, norm.bias, norm.eps)
-    return replace(weights, decoder=replace(weights.decoder, norm=turned))
+    return replace(weights, decoder=replace(weights.decoder, ln=turned))
 
 
 def random_model(size: str, dtype: str, backend: Backend) -> Whisper:
