@@ -100,7 +100,7 @@ def test_what_differs_from_what_was_delivered_is_an_error() -> None:
         ([words[0]], [replace(words[0], tokens=(1,))]),
         ([audio(1, 2)], [audio(1), audio(3)]),
     ):
-        with pytest.raises(DeviceError, match="came to another result"):
+        with pytest.raises(DeviceError, match="its result differs"):
             delivered(*before).skip(iter(now).__next__)
 
 
