@@ -97,7 +97,7 @@ def load_path(
     with registry.plugin_errors(family, f"load {path}"):
         weights = network.load_weights(checkpoint, dtype)
         runner = build_with_fallback(partial(make_runner, network, weights, limit), backend, device)
-        rebuild = RunnerFactory(network, resolved(path), dtype, device, limit, runner)
+        rebuild = RunnerFactory(network, resolved(path), dtype, device, runner, limit)
         model = network.model(runner, weights, LoadContext(given, name, offline, rebuild))
         if not isinstance(model, Model):
             raise TypeError(f"its model is of type {type(model).__name__}, not a Model")
@@ -151,8 +151,8 @@ class RunnerFactory(Generic[Weights, RunnerT]):
         path: Path,
         dtype: str,
         device: str,
-        limit: MemoryLimit | None,
         runner: RunnerT,
+        limit: MemoryLimit | None = None,
     ) -> None:
         """`runner`: the current runner."""
         self.network, self.path, self.dtype, self.device = network, path, dtype, device
