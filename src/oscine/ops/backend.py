@@ -122,8 +122,10 @@ class Backend(Ops, Protocol):
 
 
 def check_free_memory(backend: Backend, nbytes: int, share: float = 1) -> None:
-    """Raise DeviceMemoryError where so many bytes more are over a share of what is free, if that is
-    known; of a budget all may be used, as its owner has left the rest to others."""
+    """Raise DeviceMemoryError where nbytes more exceed a share of the free memory, if it is known.
+
+    A budget may be used up, since its owner has left the rest to others.
+    """
     backend.budget.check(nbytes)
     free = backend.memory_limits()[1]
     if backend.budget.limit is not None:

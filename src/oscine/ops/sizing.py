@@ -21,7 +21,7 @@ class Sizing(Reference):
     """A backend in place of another: it counts what a runner allocates there, and computes nothing.
 
     Every tensor is one number, seen under the tensor's shape. What plans on a GPU compute is not
-    counted, since no op runs. `peak`: the most bytes that were held at once.
+    counted, since no op runs. `peak`: the maximum of bytes held at once.
     """
 
     def __init__(self, other: Backend) -> None:
@@ -30,7 +30,7 @@ class Sizing(Reference):
         self.f16_cross_kv, self.is_async = other.f16_cross_kv, other.is_async
 
     def blank(self, shape: tuple[int, ...], dtype: Any, nbytes: int) -> Array:
-        """A tensor that counts as so many bytes."""
+        """A tensor that counts as nbytes."""
         made = np.broadcast_to(np.zeros((), dtype), shape)
         self.budget.hold(made, nbytes)
         self.peak = max(self.peak, self.budget.used)

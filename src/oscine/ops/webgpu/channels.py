@@ -10,7 +10,7 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops.reference.channels import check_columns, concat_shape
 from oscine.ops.types import Activation, Snake
 from oscine.ops.webgpu.gemm import ACTIVATIONS
-from oscine.ops.webgpu.recorder import Recorder, folded
+from oscine.ops.webgpu.recorder import Recorder, grid2d
 
 PARTS = "ABCD"  # of a dispatch of kernels/channels/concat.wgsl
 
@@ -20,14 +20,14 @@ class GpuChannels(Recorder):
 
     def activate(self, x: Tensor, activation: Activation) -> Tensor:
         y = self.intermediate(*x.shape)
-        grid = folded(ceil(prod(x.shape) / 128))
+        grid = grid2d(ceil(prod(x.shape) / 128))
         self.dispatch("activate", [x, y], grid, ACTIVATION=ACTIVATIONS.index(activation))
         return y
 
     def snake(self, x: Tensor, snake: Snake) -> Tensor:
         self.check_multiple_of_4("width", x.shape[1])
         y = self.intermediate(*x.shape)
-        grid = folded(ceil(prod(x.shape) / 512))
+        grid = grid2d(ceil(prod(x.shape) / 512))
         self.dispatch("snake", [x, snake.scale, snake.gain, y], grid, WIDTH4=x.shape[1] // 4)
         return y
 
@@ -35,7 +35,7 @@ class GpuChannels(Recorder):
         self.check_multiple_of_4("width", x.shape[1])
         y = self.intermediate(*x.shape)
         self.dispatch(
-            "scale_channels", [x, factors, add, y], folded(ceil(prod(x.shape) / 512)),
+            "scale_channels", [x, factors, add, y], grid2d(ceil(prod(x.shape) / 512)),
             WIDTH4=x.shape[1] // 4, ADD=add is not None,
         )  # fmt: skip
         return y
@@ -63,7 +63,7 @@ class GpuChannels(Recorder):
             taken4 = sum(part.shape[1] for part in taken) // 4
             self.dispatch(
                 "concat", [*taken, *[None] * (len(PARTS) - len(taken)), y],
-                folded(ceil(rows * taken4 / 128)), work=4.0 * rows * taken4, WIDTH4=width // 4,
+                grid2d(ceil(rows * taken4 / 128)), work=4.0 * rows * taken4, WIDTH4=width // 4,
                 FIRST4=first4, **widths,
             )  # fmt: skip
             first4 += taken4
@@ -75,7 +75,7 @@ class GpuChannels(Recorder):
             self.check_multiple_of_4(what, number)
         y = self.intermediate(x.shape[0], count)
         self.dispatch(
-            "slice_columns", [x, add, y], folded(ceil(prod(y.shape) / 512)), WIDTH4=x.shape[1] // 4,
+            "slice_columns", [x, add, y], grid2d(ceil(prod(y.shape) / 512)), WIDTH4=x.shape[1] // 4,
             FIRST4=first // 4, COUNT4=count // 4, ADD=add is not None,
         )  # fmt: skip
         return y

@@ -20,7 +20,7 @@ from oscine.ops.reference.conv import added_to_each, sequences_of
 from oscine.ops.types import Activation, ConvParams, Linear, SeqLengths
 from oscine.ops.webgpu.gemm import ACTIVATIONS
 from oscine.ops.webgpu.linear import GpuLinear
-from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of
+from oscine.ops.webgpu.recorder import WORKGROUP, grid2d, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/conv/pad.wgsl
 NARROW_OUTPUTS = 4  # up to this many, or not a multiple of 4: a row of the input a subgroup
@@ -173,7 +173,7 @@ class GpuConv(GpuLinear):
             )  # fmt: skip
             if splits > 1:
                 self.dispatch(
-                    "conv1d_reduce", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 512)),
+                    "conv1d_reduce", [sums, conv.bias, add, y], grid2d(ceil(rows * outputs / 512)),
                     work=1.0 * splits * rows * outputs, **ends,
                 )  # fmt: skip
         return y

@@ -8,7 +8,7 @@ import numpy as np
 
 from oscine.gpu.tensor import Tensor
 from oscine.ops.state import SequenceState, TalkerState, TextDecoderState
-from oscine.ops.webgpu.recorder import Recorder, folded, weights_of
+from oscine.ops.webgpu.recorder import Recorder, grid2d, weights_of
 
 
 class GpuEmbedding(Recorder):
@@ -80,7 +80,7 @@ class GpuEmbedding(Recorder):
         self.check_multiple_of_4("codebook width", width)
         y = self.intermediate(codes.shape[0], width)
         self.dispatch(
-            "codebook_lookup", [codes, tables, y], folded(ceil(prod(y.shape) / 512)), COUNT=count,
+            "codebook_lookup", [codes, tables, y], grid2d(ceil(prod(y.shape) / 512)), COUNT=count,
             ENTRIES=entries, FIRST=first, STRIDE=codes.shape[1], WIDTH4=width // 4,
         )  # fmt: skip
         return y
@@ -90,7 +90,7 @@ class GpuEmbedding(Recorder):
         self.check_multiple_of_4("codebook width", width)
         y = self.intermediate(rows, width)
         self.dispatch(
-            "nearest_code", [x, table, codes, y], folded(rows), work=3.0 * rows * entries * width,
+            "nearest_code", [x, table, codes, y], grid2d(rows), work=3.0 * rows * entries * width,
             ENTRIES=entries, WIDTH4=width // 4, GROUP=group, STRIDE=codes.shape[1],
         )  # fmt: skip
         return y

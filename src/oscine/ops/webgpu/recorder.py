@@ -217,7 +217,7 @@ def weights_of(tensor: Tensor) -> str:
     return "f16" if is_half(tensor) else "f32"
 
 
-def folded(groups: int) -> tuple[int, int]:
+def grid2d(groups: int) -> tuple[int, int]:
     """A two-dimensional grid of `groups` workgroups, or a few more."""
     across = min(groups, MAX_WORKGROUPS)
     return across, ceil(groups / across)
