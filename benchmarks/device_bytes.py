@@ -44,7 +44,7 @@ class Ledger:
             zeros=self._slot,
             upload=self._as("weights", memory.upload),
             snapshot=self._as("staging", memory.snapshot),
-            third=self._as("staging", memory.third),
+            copy_scratch=self._as("staging", memory.copy_scratch),
         )
         vars(pool)["acquire"] = self._as("scratch", pool.acquire)
 

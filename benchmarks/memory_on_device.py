@@ -35,12 +35,12 @@ TEXT = "A short sentence, spoken by a machine."
 
 
 def of_whisper(positions: int) -> Purpose:
-    """By the positions of a window: places have them after their number, passes of the encoder as
-    rows of one or several windows. The rest is the sequences'."""
+    """By the positions of a window: encoder slots have them after their number, passes of the
+    encoder as rows of one or several windows. The rest is the sequences'."""
 
     def purpose(module: str, shape: tuple[int, ...]) -> str:
         if positions in shape[1:2]:
-            return "encoder places"
+            return "encoder slots"
         return "encoder passes" if shape[0] % positions == 0 else "slots"
 
     return purpose

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.models.loader import Expect
+from oscine.models.loader import ShapeCheckLoader
 from oscine.models.qwen3_tts.codec_weights import build_codec
 from oscine.models.qwen3_tts.config import read_codec_config, read_config
 from oscine.models.qwen3_tts.weights import build_networks
@@ -55,7 +55,7 @@ def write(folder: Path, size: str) -> None:
     dump(folder / "generation_config.json", {"max_new_tokens": 8192})
     write_tokenizer(folder)
     write_tensors(folder / "model.safetensors", SOME, noise, "F32")
-    networks = Expect(folder, {})
+    networks = ShapeCheckLoader(folder, {})
     build_networks(networks, read_config(read_checkpoint(folder), read_checkpoint(codec)))
     write_tensors(folder / "model.safetensors", networks.expected, noise, "BF16")
 
@@ -67,7 +67,7 @@ def write_codec(folder: Path, noise: np.ndarray) -> None:
     listens = {"feature_extractor_type": "EncodecFeatureExtractor", "sampling_rate": 24000}
     dump(folder / "preprocessor_config.json", listens)
     write_tensors(folder / "model.safetensors", SOME, noise, "F32")
-    codec = Expect(folder, {})
+    codec = ShapeCheckLoader(folder, {})
     build_codec(codec, read_codec_config(read_checkpoint(folder)))
     write_tensors(folder / "model.safetensors", codec.expected | codec.optional, noise, "F32")
 

@@ -88,7 +88,7 @@ def test_bytes_of_both_families_at_work_are_counted() -> None:
     )
     assert heard["mb"].keys() >= {
         "weights",
-        "encoder places",
+        "encoder slots",
         "encoder passes",
         "slots",
         "scratch",

@@ -97,7 +97,7 @@ def work(gpu: Gpu) -> tuple[Any, Any, Any]:
         "large slot",
         "copy",
         "record",
-        "room",
+        "can_allocate",
         "release",
     ],
 )
@@ -113,7 +113,7 @@ def test_every_call_on_a_lost_device_says_so_in_one_line(own: Gpu, call: str, li
         "copy": lambda: own.copy(out, out, ((0, 1),)),
         "large slot": lambda: own.zeros((1 << 20,)),
         "record": lambda: work(own),
-        "room": lambda: own.memory.room(1 << 20),
+        "can_allocate": lambda: own.memory.can_allocate(1 << 20),
         "release": lambda: own.memory.release(x),
     }
     own.device.handle.destroy()
@@ -143,7 +143,7 @@ def test_a_device_lost_a_moment_after_it_was_asked(
         "waiting read": own.snapshot(out),
         "zeros": lambda: own.zeros((4,)),
         "copy": lambda: own.copy(out, out, ((0, 1),)),
-        "kernel": lambda: own.kernels.pipeline("gather_rows", LINES=3, WIDTH4=7),
+        "kernel": lambda: own.pipelines.get("gather_rows", LINES=3, WIDTH4=7),
         "record": lambda: work(own),
     }
     own.copy(out, out, ((0, 1),))
@@ -402,8 +402,8 @@ def test_released_parts_and_room(own: Gpu) -> None:
     assert len(cut.parts) == 4
     own.memory.release(cut)
     assert all(part.buffer in own.memory.released for part in cut.parts)
-    assert own.memory.room(1 << 20)
-    assert own.memory.room(0)
+    assert own.memory.can_allocate(1 << 20)
+    assert own.memory.can_allocate(0)
 
 
 @pytest.mark.gpu

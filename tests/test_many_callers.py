@@ -16,7 +16,7 @@ import pytest
 from oscine.engine.batch import Occupancy
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = Occupancy(bursts=10, rows=40, sequences=30, max_sequences=5, shared=8)
+SHARED = Occupancy(bursts=10, rows=40, sequences=30, max_sequences=5, multi_caller_bursts=8)
 FLAT = {"MB": 300.0, "threads": 3.0, "files": 9.0, "slots": 0.0}
 
 
@@ -77,7 +77,7 @@ def test_what_has_grown_or_is_not_shared_is_wrong(callers: Any, results: Any) ->
     rounds = [FLAT] * 6 + [{"MB": 400.0, "threads": 4.0, "files": 9.0, "slots": 1.0}]
     wrong = callers.verdict(SHARED, results, 0.0, rounds)
     assert [line.split(":")[0] for line in wrong] == ["MB", "threads", "slots"]
-    alone = replace(SHARED, shared=0)
+    alone = replace(SHARED, multi_caller_bursts=0)
     assert callers.verdict(alone, results, 0.0, [FLAT, FLAT, FLAT])
 
 

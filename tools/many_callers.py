@@ -256,7 +256,7 @@ def since(before: Occupancy, now: Occupancy) -> Occupancy:
         bursts=now.bursts - before.bursts,
         rows=now.rows - before.rows,
         sequences=now.sequences - before.sequences,
-        shared=now.shared - before.shared,
+        multi_caller_bursts=now.multi_caller_bursts - before.multi_caller_bursts,
     )
 
 
@@ -266,7 +266,8 @@ def told(occupancy: Occupancy, results: Results, spent: float, now: dict[str, fl
     return (
         f"{spent:.0f} s: {results.answers:.0f} answers, {results.others.total()} differ; "
         f"{occupancy.mean:.2f} sequences a burst, {occupancy.max_sequences} at most, "
-        f"{occupancy.shared} of {occupancy.bursts} bursts shared; {counted}"
+        f"{occupancy.multi_caller_bursts} of {occupancy.bursts} bursts with several callers; "
+        f"{counted}"
     )
 
 
@@ -297,7 +298,7 @@ def verdict(
     share = results.others.total() / max(1, results.answers)
     if share > ties:
         wrong.append(f"{100 * share:.2f} % of the answers differ, {100 * ties:.2f} % may")
-    if not occupancy.shared or occupancy.mean <= 1:
+    if not occupancy.multi_caller_bursts or occupancy.mean <= 1:
         wrong.append("no two callers were at work in one burst")
     return wrong + grown(rounds)
 

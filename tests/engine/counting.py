@@ -2,8 +2,8 @@
 
 A sequence begins with a number and takes some steps, each of which multiplies it and adds what its
 encoder input was encoded to. What a step does depends on the row's own state alone, kept in slots,
-so a mistake of rows, slots, places or order shows in the result. The device is emulated: work is
-done in the order of the queue, and what a snapshot shows is of the moment that it was asked for.
+so a mistake of rows, slots, encoder slots or order shows in the result. The device is emulated:
+work is done in the order of the queue, and a snapshot shows the moment of its request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from oscine.engine.sequence import EncoderInput, Sequence, StreamedSequence
 from oscine.errors import DeviceLostError, DeviceMemoryError, UsageError
 
 MODULUS = 1_000_003
-ROW = np.dtype([("done", np.uint32), ("slot", np.uint32), ("left", np.uint32), ("place", np.int32)])
+ROW = np.dtype(
+    [("done", np.uint32), ("slot", np.uint32), ("left", np.uint32), ("encoder_slot", np.int32)]
+)
 
 
 class Count(StreamedSequence[int, int]):
@@ -124,9 +126,9 @@ class Counting:
             assert len(entry.slots) == self.group_size
             for number, slot in enumerate(entry.slots):
                 assert self.rows["done"][entry.row + number], "a running row is overwritten"
-                place = -1 if entry.place is None else entry.place
+                encoder_slot = -1 if entry.encoder_slot is None else entry.encoder_slot
                 done = int(sequence.steps == 0)
-                self.rows[entry.row + number] = (done, slot, sequence.steps, place)
+                self.rows[entry.row + number] = (done, slot, sequence.steps, encoder_slot)
                 self.runner.numbers[slot] = sequence.number + number
 
     def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
@@ -137,7 +139,7 @@ class Counting:
         slots = [int(row["slot"]) for row in running]
         assert len(set(slots)) == len(slots), "two rows have one slot"
         for row in running:
-            added = 0 if row["place"] < 0 else self.runner.encodings[row["place"]]
+            added = 0 if row["encoder_slot"] < 0 else self.runner.encodings[row["encoder_slot"]]
             number = self.runner.numbers[row["slot"]]
             self.runner.numbers[row["slot"]] = (number * 31 + 7 + added) % MODULUS
             row["left"] -= 1
@@ -211,8 +213,8 @@ class Passing:
     def start(self, entries: list[BatchEntry]) -> None:
         for entry in entries:
             sequence = entry.sequence
-            assert isinstance(sequence, Pass) and entry.place is not None
-            self.results[entry.row] = sequence.number + self.runner.encodings[entry.place]
+            assert isinstance(sequence, Pass) and entry.encoder_slot is not None
+            self.results[entry.row] = sequence.number + self.runner.encodings[entry.encoder_slot]
 
     def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
         raise AssertionError
@@ -265,24 +267,24 @@ class Runner:
             self.executors[key] = Passing(self) if key == "pass" else counting(self, key[1])
         return self.executors[key]
 
-    def reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
+    def reserve(self, slots: int, encoder_slots: int, sequence: Sequence[Any]) -> None:
         self.device_.submit()
         if slots > self.room:
             raise DeviceMemoryError(self.device, f"no room for {slots} slots")
-        self.reserved.append((slots, places))
+        self.reserved.append((slots, encoder_slots))
         self.numbers = np.concatenate(
             [self.numbers, np.zeros(max(0, slots - len(self.numbers)), np.int64)]
         )
-        more = np.zeros(max(0, places - len(self.encodings)), np.int64)
+        more = np.zeros(max(0, encoder_slots - len(self.encodings)), np.int64)
         self.encodings = np.concatenate([self.encodings, more])
 
-    def release(self, slots: int, places: int) -> None:
-        self.numbers, self.encodings = self.numbers[:slots], self.encodings[:places]
+    def release(self, slots: int, encoder_slots: int) -> None:
+        self.numbers, self.encodings = self.numbers[:slots], self.encodings[:encoder_slots]
         self.executors.clear()
 
-    def encode(self, inputs: list[EncoderInput], places: list[int]) -> None:
+    def encode(self, inputs: list[EncoderInput], encoder_slots: list[int]) -> None:
         assert len(inputs) <= self.encode_batch
         self.device_.submit()
-        for given, place in zip(inputs, places, strict=True):
-            self.encodings[place] = encoded(given)
-            self.encoded.append(place)
+        for given, encoder_slot in zip(inputs, encoder_slots, strict=True):
+            self.encodings[encoder_slot] = encoded(given)
+            self.encoded.append(encoder_slot)

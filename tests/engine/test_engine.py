@@ -186,9 +186,9 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     engine.fix_rows(most)
     encode, executor_of = runner.encode, runner.executor
 
-    def encoding(inputs: list[EncoderInput], places: list[int]) -> None:
+    def encoding(inputs: list[EncoderInput], encoder_slots: list[int]) -> None:
         sizes.add(("encode", len(inputs)))
-        encode(inputs, places)
+        encode(inputs, encoder_slots)
 
     def watched(key: Any) -> Any:
         executor = executor_of(key)
@@ -261,16 +261,18 @@ def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:
 
 
 class Places(Runner):
-    """All places are as large as the longest sequence so far; 8 steps fit in all of them."""
+    """All encoder slots are as large as the longest sequence so far; 8 steps fit in all of them."""
 
     longest = 1
 
-    def reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
+    def reserve(self, slots: int, encoder_slots: int, sequence: Sequence[Any]) -> None:
         assert isinstance(sequence, Count)
         longest = max(self.longest, sequence.steps)
-        if places * longest > 8:
-            raise DeviceMemoryError(self.device, f"no room for {places} places of {longest}")
-        super().reserve(slots, places, sequence)
+        if encoder_slots * longest > 8:
+            raise DeviceMemoryError(
+                self.device, f"no room for {encoder_slots} encoder slots of {longest}"
+            )
+        super().reserve(slots, encoder_slots, sequence)
         self.longest = longest
 
 
@@ -290,7 +292,7 @@ def test_memory_that_nothing_uses_is_given_back_before_a_sequence_is_refused() -
         assert sequence.result() == sequence.alone()
     engine.submit(longer)
     engine.until_idle()
-    with pytest.raises(DeviceMemoryError, match="1 places of 9"):
+    with pytest.raises(DeviceMemoryError, match="1 encoder slots of 9"):
         longer.result()
 
 
@@ -337,7 +339,7 @@ def test_callers_share_bursts_and_the_engine_counts_it() -> None:
         engine.submit(sequence)
     engine.until_idle()
     assert engine.occupancy.max_sequences == 4
-    assert engine.occupancy.shared > 5
+    assert engine.occupancy.multi_caller_bursts > 5
     assert engine.occupancy.mean > 3
 
 
@@ -452,7 +454,7 @@ def test_many_threads_get_their_own_results(engine: Engine[Runner]) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert engine.occupancy.shared > 0
+    assert engine.occupancy.multi_caller_bursts > 0
 
 
 def test_a_call_has_the_runner_to_itself_and_its_errors_are_its_own(
@@ -564,9 +566,9 @@ def test_encoder_inputs_of_no_holder_make_room_first() -> None:
         claimed = cache.acquire(heard)
         assert claimed is not None
         cache.release(claimed[0])
-    place = cache.find(dropped)
+    slot = cache.find(dropped)
     del heard, dropped
     gc.collect()
     new: EncoderInput = audio(3)
-    assert cache.acquire(new) == (place, False)
+    assert cache.acquire(new) == (slot, False)
     assert cache.contains(kept)

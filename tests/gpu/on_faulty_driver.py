@@ -95,12 +95,12 @@ def full() -> Any:
         told = str(problem)
     plan.run()
     goes_on = bool((gpu.read(out) == 256).all())
-    room_before = gpu.memory.room(4 * PIECE)
+    before = gpu.memory.can_allocate(4 * PIECE)
     gpu.memory.release(*kept[: len(kept) // 2])
-    released = gpu.memory.room(PIECE)
+    released = gpu.memory.can_allocate(PIECE)
     del kept
     gc.collect()
-    return [told, goes_on, room_before, released, gpu.memory.room(2 * PIECE)]
+    return [told, goes_on, before, released, gpu.memory.can_allocate(2 * PIECE)]
 
 
 def full_in_an_upload() -> Any:

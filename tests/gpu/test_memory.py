@@ -222,4 +222,4 @@ def test_out_of_memory_is_an_error_of_its_own(
     with pytest.raises(DeviceMemoryError, match=r"no room for 4\.0 MiB: Out of memory; use a sm"):
         memory.upload(np.zeros((1024, 1024), np.float32))
     assert asked == [1 << 22] * 2  # once more, after all that was dropped is gone
-    assert not memory.room(1 << 22)
+    assert not memory.can_allocate(1 << 22)

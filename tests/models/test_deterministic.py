@@ -111,7 +111,7 @@ def test_a_gpu_computes_side_by_side_what_it_computes_alone(family: str) -> None
     alone, found = alone_and_under_load(family, model, "gpu")
     assert found == alone
     assert model.engine.fixed_rows == Gpu.preferred_batch
-    assert model.engine.occupancy.shared
+    assert model.engine.occupancy.multi_caller_bursts
 
 
 def test_each_process_of_a_fleet_is_loaded_so() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
 from oscine.models import loader
-from oscine.models.loader import Expect, Loader, Read, concat, load, stored_dtype
+from oscine.models.loader import ArrayLoader, Loader, ShapeCheckLoader, concat, load, stored_dtype
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts
@@ -106,11 +106,11 @@ def test_what_is_expected_is_what_is_read(wanted: list[tuple[str, int, int]]) ->
         return replace(entry, load=lambda: read.add(name) or entry.load())
 
     entries = {name: noted(name, entry) for name, entry in zeros(shapes).items()}
-    expect = Expect(PATH, entries)
+    expect = ShapeCheckLoader(PATH, entries)
     called(expect, wanted)
     assert expect.expected == shapes and not read
     expect.compare()
-    found = called(Read(PATH, entries), wanted)
+    found = called(ArrayLoader(PATH, entries), wanted)
     assert read == shapes.keys()
     assert sorted(a.shape for a in tree_leaves(found)) == sorted(shapes.values())
 
@@ -119,10 +119,10 @@ def test_what_is_expected_is_what_is_read(wanted: list[tuple[str, int, int]]) ->
 def test_a_family_reads_each_tensor_that_it_expects_and_no_other(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[Checkpoint], Any], name: str
 ) -> None:
-    expected: list[Expect] = []
+    expected: list[ShapeCheckLoader] = []
     seen: set[str] = set()
 
-    class Noting(Read):
+    class Noting(ArrayLoader):
         def raw(self, name: str, *shape: int) -> Any:
             seen.add(name)
             return self.checked(super().raw(name, *shape), shape)
@@ -135,13 +135,13 @@ def test_a_family_reads_each_tensor_that_it_expects_and_no_other(
             assert array.shape == shape
             return array
 
-    class Kept(Expect):
+    class Kept(ShapeCheckLoader):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             expected.append(self)
 
-    monkeypatch.setattr(loader, "Read", Noting)
-    monkeypatch.setattr(loader, "Expect", Kept)
+    monkeypatch.setattr(loader, "ArrayLoader", Noting)
+    monkeypatch.setattr(loader, "ShapeCheckLoader", Kept)
     read(read_checkpoint(GOLDENS / name))
     assert len(expected) == (2 if read is load_qwen3_tts else 1)  # its codec is a file of its own
     assert seen == {name for expect in expected for name in expect.expected}
@@ -218,7 +218,7 @@ def test_what_is_not_expected_is_named_unless_it_is_ignored_or_unused() -> None:
 
 def test_an_unused_tensor_may_be_absent_or_of_any_type_but_not_of_another_shape() -> None:
     def build(t: Loader) -> Any:
-        t.unused("count", 2)
+        t.ignore("count", 2)
         return t.raw("w", 1)
 
     whole = zeros({"w": (1,)})
@@ -229,7 +229,7 @@ def test_an_unused_tensor_may_be_absent_or_of_any_type_but_not_of_another_shape(
 
 
 def test_a_tensor_is_described_in_one_way() -> None:
-    t = Expect(PATH, {})
+    t = ShapeCheckLoader(PATH, {})
     t.raw("w", 2, 3)
     t.f32("w", 2, 3)
     with pytest.raises(AssertionError, match="w is described twice"):

@@ -19,7 +19,7 @@ class Occupancy:
     rows: int = 0  # sum over the bursts
     sequences: int = 0  # sum over the bursts
     max_sequences: int = 0  # in one burst
-    shared: int = 0  # bursts with sequences of several callers
+    multi_caller_bursts: int = 0  # bursts with sequences of several callers
 
     def count(self, entries: Sequence[BatchEntry], group_size: int) -> None:
         """Count a burst of sequences of `group_size` rows each."""
@@ -27,7 +27,7 @@ class Occupancy:
         self.rows += group_size * len(entries)
         self.sequences += len(entries)
         self.max_sequences = max(self.max_sequences, len(entries))
-        self.shared += len({id(entry.sequence.caller) for entry in entries}) > 1
+        self.multi_caller_bursts += len({id(entry.sequence.caller) for entry in entries}) > 1
 
     @property
     def mean(self) -> float:

@@ -20,7 +20,7 @@ class BatchEntry:
     Args:
         sequence: Of the type that its executor takes.
         slots: Its slots in the buffers of the sequences (caches, tokens), one for each row.
-        place: The slot of its encoder input in the encoder cache; None where it has no input.
+        encoder_slot: The slot of its input's encoding in the encoder cache; None without an input.
         row: Its first row in the state of its executor; the others follow.
         removed: Whether it has left the batch.
         rows_done: Whether its rows have stopped, while results read from them are not delivered
@@ -29,7 +29,7 @@ class BatchEntry:
 
     sequence: Any
     slots: tuple[int, ...]
-    place: int | None = None
+    encoder_slot: int | None = None
     row: int = 0
     removed: bool = False
     rows_done: bool = False
@@ -131,17 +131,17 @@ class Runner(OnDevice, Protocol):
     def executor(self, key: Any) -> BatchExecutor:
         """The executor of a batch key, made on first use."""
 
-    def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
-        """Allocate that many slots and encoder places, each large enough for the sequence.
+    def reserve(self, slots: int, encoder_slots: int, sequence: sequence.Sequence[Any]) -> None:
+        """Allocate that many slots and encoder slots, each large enough for the sequence.
 
         The contents of those in use are kept. Raises DeviceMemoryError, and then changes nothing.
         """
 
-    def release(self, slots: int, places: int) -> None:
-        """Free memory beyond that many slots and encoder places; no row is running."""
+    def release(self, slots: int, encoder_slots: int) -> None:
+        """Free memory beyond that many slots and encoder slots; no row is running."""
 
-    def encode(self, inputs: Sequence[sequence.EncoderInput], places: Sequence[int]) -> None:
-        """Encode at most `encode_batch` inputs in one pass, each into its place."""
+    def encode(self, inputs: Sequence[sequence.EncoderInput], encoder_slots: Sequence[int]) -> None:
+        """Encode at most `encode_batch` inputs in one pass, each into its encoder slot."""
 
 
 @runtime_checkable

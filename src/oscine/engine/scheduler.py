@@ -176,7 +176,7 @@ class Engine(Generic[R]):
             except DeviceLostError:
                 raise
             except DeviceMemoryError as problem:
-                self._retreat(self._remove_batch(key), problem)
+                self._requeue_after_out_of_memory(self._remove_batch(key), problem)
             except BaseException as error:  # such as a probe's
                 for entry in self._remove_batch(key):
                     entry.sequence.fail(error)
@@ -285,7 +285,7 @@ class Engine(Generic[R]):
         if sequence.audio is not None:
             claimed = self._cache.acquire(sequence.audio)
             assert claimed is not None  # it is reserved
-            entry.place, encoded = claimed
+            entry.encoder_slot, encoded = claimed
             if not encoded:
                 missing.append(entry)
         return entry
@@ -327,14 +327,14 @@ class Engine(Generic[R]):
         self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
         self.runner.release(1, 1)
 
-    def _reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
+    def _reserve(self, slots: int, encoder_slots: int, sequence: Sequence[Any]) -> None:
         """Reserve at least that many slots and encoder slots. Raises DeviceMemoryError."""
-        slots, places = max(slots, self._slots.count), max(places, self._cache.count)
-        self.runner.reserve(slots, places, sequence)
+        slots, encoder_slots = max(slots, self._slots.count), max(encoder_slots, self._cache.count)
+        self.runner.reserve(slots, encoder_slots, sequence)
         if slots > self._slots.count:
             self._slots.resize(slots)
-        if places > self._cache.count:
-            self._cache.resize(places)
+        if encoder_slots > self._cache.count:
+            self._cache.resize(encoder_slots)
 
     def _start(self, entries: list[BatchEntry], missing: list[BatchEntry]) -> None:
         """Encode the inputs that are missing, then run the prompts, executor by executor."""
@@ -350,7 +350,7 @@ class Engine(Generic[R]):
         except DeviceLostError:
             raise
         except DeviceMemoryError as problem:
-            self._retreat(entries, problem)
+            self._requeue_after_out_of_memory(entries, problem)
         except BaseException as error:  # such as a probe's
             for entry in entries:
                 entry.sequence.fail(error)
@@ -369,8 +369,10 @@ class Engine(Generic[R]):
             inputs = [
                 entry.sequence.audio for entry in together if entry.sequence.audio is not None
             ]
-            places = [entry.place for entry in together if entry.place is not None]
-            self.runner.encode(inputs, places)
+            encoder_slots = [
+                entry.encoder_slot for entry in together if entry.encoder_slot is not None
+            ]
+            self.runner.encode(inputs, encoder_slots)
         if not entries:
             return
         if not self.running:  # the device is idle after it, so the time can be measured
@@ -405,8 +407,8 @@ class Engine(Generic[R]):
         """Free the slots of an entry that has ended."""
         del self._entries[entry]
         self._slots.release(entry.slots)
-        if entry.place is not None:
-            self._cache.release(entry.place)
+        if entry.encoder_slot is not None:
+            self._cache.release(entry.encoder_slot)
 
     def _abandon(self, entries: list[BatchEntry]) -> None:
         """Take entries out whose start failed: all, or none where their rows do not stop."""
@@ -415,8 +417,8 @@ class Engine(Generic[R]):
                 if entry in batch.by_group:
                     batch.abort(entry)
         for entry in entries:
-            if entry.place is not None:
-                self._cache.invalidate(entry.place)
+            if entry.encoder_slot is not None:
+                self._cache.invalidate(entry.encoder_slot)
             entry.removed = True
             self._free_entry(entry)
 
@@ -449,7 +451,9 @@ class Engine(Generic[R]):
         self._slots, self._cache, self._context = SlotAllocator(0), EncoderCache(0), None
         return entries
 
-    def _retreat(self, entries: list[BatchEntry], problem: DeviceMemoryError) -> None:
+    def _requeue_after_out_of_memory(
+        self, entries: list[BatchEntry], problem: DeviceMemoryError
+    ) -> None:
         """Start fewer side by side where memory has run out, again from their prompts.
 
         Where nothing else runs, the memory for more is given back first. A sequence that is alone
@@ -466,9 +470,9 @@ class Engine(Generic[R]):
         if not self._entries:
             self._release()
         for entry in reversed(entries):
-            self._again(entry.sequence, lost=False)
+            self._requeue(entry.sequence, lost=False)
 
-    def _again(self, sequence: Sequence[Any], *, lost: bool = True) -> None:
+    def _requeue(self, sequence: Sequence[Any], *, lost: bool = True) -> None:
         """Have a sequence wait at the head of its caller's, to begin from its prompt."""
         if lost:
             sequence.count_restart()
@@ -478,7 +482,7 @@ class Engine(Generic[R]):
     def _recover(self, lost: DeviceLostError) -> None:
         """Get a runner on another device, and queue all running sequences from their prompts."""
         for entry in reversed(self._clear_running()):
-            self._again(entry.sequence)
+            self._requeue(entry.sequence)
         problem: Exception | None = lost
         if self._rebuild is not None:
             log.warning("%s; going on from the piece it was at", lost)

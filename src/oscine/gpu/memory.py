@@ -48,7 +48,7 @@ class Memory:
         self.staging: dict[int, list[Any]] = {}
         self.released: WeakSet[Any] = WeakSet()
         self.releases = 0
-        self.between: Tensor | None = None  # for copies within a slot
+        self.scratch: Tensor | None = None  # for copies within a slot
 
     def buffer(self, nbytes: int, usage: int) -> Any:
         """A new buffer. Raises DeviceMemoryError, DeviceLostError."""
@@ -77,7 +77,7 @@ class Memory:
         buffer.destroy()
         self.budget.drop(buffer)
 
-    def room(self, nbytes: int) -> bool:
+    def can_allocate(self, nbytes: int) -> bool:
         """Whether so many bytes can be had now, found by trying.
 
         WebGPU tells neither how much memory there is nor how much is free: its limits are all that
@@ -180,27 +180,27 @@ class Memory:
             raise IndexError(f"{list(pairs)} are not all items of {items}, {places}")
         if not pairs:
             return
-        between = self.third(size) if source.buffer is target.buffer else None
+        scratch = self.copy_scratch(size) if source.buffer is target.buffer else None
 
         def fill(encoder: Any) -> None:
             copy = encoder.copy_buffer_to_buffer
             for i, j in pairs:
-                if between is None:
+                if scratch is None:
                     copy(source.buffer, i * size, target.buffer, j * size, size)
                     continue
-                for start in range(0, size, between.nbytes):
-                    count = min(between.nbytes, size - start)
-                    copy(source.buffer, i * size + start, between.buffer, 0, count)
-                    copy(between.buffer, 0, target.buffer, j * size + start, count)
+                for start in range(0, size, scratch.nbytes):
+                    count = min(scratch.nbytes, size - start)
+                    copy(source.buffer, i * size + start, scratch.buffer, 0, count)
+                    copy(scratch.buffer, 0, target.buffer, j * size + start, count)
 
         self.device.submit(fill)
 
-    def third(self, size: int) -> Tensor:
+    def copy_scratch(self, size: int) -> Tensor:
         """Memory for copies of items of that many bytes within a slot, made on first use."""
-        wanted = min(size, COPY_BYTES)
-        if self.between is None or self.between.nbytes < wanted:
-            self.between = self.zeros((wanted,), np.uint8)
-        return self.between
+        nbytes = min(size, COPY_BYTES)
+        if self.scratch is None or self.scratch.nbytes < nbytes:
+            self.scratch = self.zeros((nbytes,), np.uint8)
+        return self.scratch
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
         """Queue a copy of the slots; the returned function waits for it, once."""

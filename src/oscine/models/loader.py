@@ -1,8 +1,9 @@
 """Loads a network's weights: a builder function asks a Loader for each tensor by name and shape.
 
-`load` runs the builder twice. The first run, with `Expect`, records names and shapes, which are
-compared with the checkpoint. The second run, with `Read`, reads the tensors. So the checks cannot
-differ from what is read, and nothing large is read before all names and shapes match.
+`load` runs the builder twice. The first run, with a `ShapeCheckLoader`, records names and shapes,
+which are compared with the checkpoint. The second run, with an `ArrayLoader`, reads the tensors. So
+the checks cannot differ from what is read, and nothing large is read before all names and shapes
+match.
 
 A builder may query the file with `has` and `shape`. It must not inspect the arrays that it gets,
 since the first run returns placeholders; it computes with them in functions given to `derived`.
@@ -88,7 +89,7 @@ class Loader(ABC):
         """A matrix, raw or derived, in the `dtype` of `load`."""
 
     @abstractmethod
-    def unused(self, name: str, *shape: int) -> None:
+    def ignore(self, name: str, *shape: int) -> None:
         """Allow the file to have a tensor that is not read, of any type."""
 
     def bias(self, name: str, *shape: int, present: bool = True) -> Array | None:
@@ -139,7 +140,7 @@ class Loader(ABC):
         return RmsNorm(self.f32(f"{name}.weight", width), eps)
 
 
-class Expect(Loader):
+class ShapeCheckLoader(Loader):
     """The loader of the first run: records names and shapes, reads nothing."""
 
     def __init__(
@@ -173,7 +174,7 @@ class Expect(Loader):
     def cast(self, matrix: Array) -> Array:
         return matrix
 
-    def unused(self, name: str, *shape: int) -> None:
+    def ignore(self, name: str, *shape: int) -> None:
         self.optional[name] = shape
 
     def compare(self, ignored: Callable[[str], bool] = lambda name: False) -> None:
@@ -204,7 +205,7 @@ class Expect(Loader):
             )
 
 
-class Read(Loader):
+class ArrayLoader(Loader):
     """The loader of the second run: reads the arrays."""
 
     def __init__(
@@ -239,7 +240,7 @@ class Read(Loader):
     def cast(self, matrix: Array) -> Array:
         return matrix if self._dtype is None else astype(matrix, self._dtype)
 
-    def unused(self, name: str, *shape: int) -> None:
+    def ignore(self, name: str, *shape: int) -> None:
         pass
 
 
@@ -267,10 +268,10 @@ def load(
     Raises:
         CheckpointError: a tensor is missing, unexpected, misshapen or not floating point.
     """
-    expect = Expect(path, entries, original_name)
-    build(expect)
-    expect.compare(ignored)
-    return build(Read(path, entries, original_name, dtype, keep_bf16=keep_bf16))
+    checker = ShapeCheckLoader(path, entries, original_name)
+    build(checker)
+    checker.compare(ignored)
+    return build(ArrayLoader(path, entries, original_name, dtype, keep_bf16=keep_bf16))
 
 
 def stored_dtype(entry: LazyTensor) -> str:

@@ -105,13 +105,13 @@ class Scripted:
     def executor(self, key: Any) -> Any:
         return self
 
-    def reserve(self, slots: int, places: int, sequence: Any) -> None:
+    def reserve(self, slots: int, encoder_slots: int, sequence: Any) -> None:
         """There is room for any number."""
 
-    def release(self, slots: int, places: int) -> None:
+    def release(self, slots: int, encoder_slots: int) -> None:
         """Likewise."""
 
-    def encode(self, inputs: Any, places: Any) -> None:
+    def encode(self, inputs: Any, encoder_slots: Any) -> None:
         """The script needs no encodings."""
 
     def start(self, entries: Sequence[BatchEntry]) -> None:

@@ -487,7 +487,7 @@ def test_more_labels_than_there_is_room_for(backend: Any) -> None:
     weights, encoded = network(2, most=10, blank=-50), sound(2, 30, 3)
     found = decode(weights, encoded, backend)
     assert [len(one.decisions) for one in found] == [300, 30]
-    assert len(found[0].decisions) > Size(frames=32).room
+    assert len(found[0].decisions) > Size(frames=32).max_decisions
     assert trace_of(found[0]) == naive(weights, encoded[0])[0]
 
 

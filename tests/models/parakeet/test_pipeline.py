@@ -269,11 +269,11 @@ class Losing(ParakeetRunner):
 
     passes = 0
 
-    def encode(self, inputs: Any, places: Any) -> None:
+    def encode(self, inputs: Any, encoder_slots: Any) -> None:
         self.passes += 1
         if self.passes > 1:
             raise DeviceLostError("a device", "for a test")
-        super().encode(inputs, places)
+        super().encode(inputs, encoder_slots)
 
 
 def test_a_lost_device_is_replaced(tdt: Parakeet) -> None:

@@ -141,7 +141,7 @@ def test_a_gpu_mixes_chunks_and_says_of_each_what_it_says_alone(
         build_context_graph([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6),
         build_context_graph([((token, 1, 2, token), 2.5) for token in range(6)] * 4, 6),
     ]
-    lengths = [17, 40, 9, 130, 21, 1, 33, 64, 90]  # places grow while rows run
+    lengths = [17, 40, 9, 130, 21, 1, 33, 64, 90]  # encoder slots grow while rows run
     arrivals = [
         Arrival(encoded, trees[number % 3], number // 2, 6 if number == 7 else None)
         for number, encoded in enumerate(sound(3, *lengths))
@@ -155,7 +155,7 @@ def test_a_gpu_mixes_chunks_and_says_of_each_what_it_says_alone(
 def test_a_row_continues_when_its_room_is_read_out(
     request: pytest.FixtureRequest, kind: str
 ) -> None:
-    """Ten labels a frame fill the room again and again, while neighbours run and places grow."""
+    """Ten labels a frame fill the slot repeatedly, while neighbours run and encoder slots grow."""
     backend = Reference() if kind == "NumPy" else request.getfixturevalue("gpu")
     weights = network(2, most=10, blank=-50)
     arrivals = [
@@ -178,12 +178,12 @@ def test_a_logit_that_is_no_number_ends_one_chunk_alone() -> None:
 
 
 class Small(Reference):
-    """No buffer of a pool of more than `places` places can be had."""
+    """No buffer of a pool of more than `encoder_slots` encoder slots can be had."""
 
-    places = 2
+    encoder_slots = 2
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        if len(shape) == 3 and shape[2] == 12 and shape[0] > self.places:
+        if len(shape) == 3 and shape[2] == 12 and shape[0] > self.encoder_slots:
             raise DeviceMemoryError("a small device", "no room")
         return super().zeros(shape, dtype)
 
@@ -313,7 +313,7 @@ def test_eight_threads_share_one_model(tdt: Parakeet) -> None:
     alone = [tdt.transcribe(r, **o) for r, o in zip(recordings, options, strict=True)]
     results: list[Any] = [None] * 8
     start = threading.Barrier(8)
-    shared = tdt.engine.occupancy.shared
+    before = tdt.engine.occupancy.multi_caller_bursts
 
     def transcribe(number: int) -> None:
         start.wait()
@@ -331,7 +331,7 @@ def test_eight_threads_share_one_model(tdt: Parakeet) -> None:
         assert [s.start for s in one.segments] == [s.start for s in expected.segments]
         assert set(one.timings) == set(expected.timings)
     assert tdt.engine.occupancy.max_sequences > 1
-    assert tdt.engine.occupancy.shared > shared
+    assert tdt.engine.occupancy.multi_caller_bursts > before
 
 
 @pytest.mark.parametrize("failing", range(1, 9))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import NonFiniteError, UsageError
-from oscine.models.loader import Expect, Loader, Read
+from oscine.models.loader import ArrayLoader, Loader, ShapeCheckLoader
 from oscine.models.padding import pad_to_multiple
 from oscine.models.qwen3_tts import codec, codec_runner, layers
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
@@ -411,13 +411,13 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
     def build(t: Loader) -> DecoderBlock:
         return decoder_block(t, "stage", inputs, rate)
 
-    expect = Expect(Path("made"), {})
+    expect = ShapeCheckLoader(Path("made"), {})
     build(expect)
     arrays = {
         name: rng.normal(0, 0.2, shape).astype(np.float32)
         for name, shape in expect.expected.items()
     }
-    read = Read(
+    read = ArrayLoader(
         Path("made"),
         {name: LazyTensor(a.shape, a.dtype, partial(np.copy, a)) for name, a in arrays.items()},
     )

@@ -194,7 +194,7 @@ def test_threads_and_tasks_that_speak_at_once_hear_what_each_hears_alone(model: 
         for samples, alone in zip(found, expected, strict=True):
             assert samples.shape == alone.shape
             assert np.abs(samples - alone).max() < ROUNDING
-    assert model.engine.occupancy.max_sequences > 1 and model.engine.occupancy.shared
+    assert model.engine.occupancy.max_sequences > 1 and model.engine.occupancy.multi_caller_bursts
 
 
 def test_prompts_of_one_length_are_one_prefill() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import NonFiniteError, UsageError
-from oscine.models.loader import Expect, Read
+from oscine.models.loader import ArrayLoader, ShapeCheckLoader
 from oscine.models.qwen3_tts import layers
 from oscine.models.qwen3_tts.config import SpeakerEncoderConfig
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
@@ -118,14 +118,14 @@ def small(
         8, 12, (width, width, width, 2 * width), (5, 3, 3, 1), (1, 2, 3, 1), attention, parts,
         squeeze,
     )  # fmt: skip
-    rng, expect = np.random.default_rng(parts * part), Expect(Path("made"), {})
+    rng, expect = np.random.default_rng(parts * part), ShapeCheckLoader(Path("made"), {})
     build_speaker_encoder(expect, config)
     entries = {}
     for name, shape in expect.expected.items():
         array = rng.standard_normal(shape).astype(np.float32)
         array /= np.float32(8 if array.ndim == 1 else array[0].size ** 0.5)
         entries[name] = LazyTensor(shape, array.dtype, partial(np.copy, array))
-    read = Read(Path("made"), entries)
+    read = ArrayLoader(Path("made"), entries)
     with mock.patch.object(layers, "pad_linear", lambda linear, *_: linear):
         plain = build_speaker_encoder(read, config)
     return build_speaker_encoder(read, config), plain, config

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
-from oscine.models.loader import Expect, Shape
+from oscine.models.loader import Shape, ShapeCheckLoader
 from oscine.models.qwen3_tts.codec_weights import build_codec, load_codec
 from oscine.models.qwen3_tts.config import (
     MODEL_SIZES,
@@ -94,7 +94,7 @@ def refused(folder: Path) -> str:
 
 def networks(config: Qwen3TtsConfig) -> dict[str, Shape]:
     """All tensors of the model's own file."""
-    expect = Expect(Path("model"), {})
+    expect = ShapeCheckLoader(Path("model"), {})
     build_networks(expect, config)
     assert not expect.optional
     return expect.expected
@@ -102,7 +102,7 @@ def networks(config: Qwen3TtsConfig) -> dict[str, Shape]:
 
 def codec(config: CodecConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """The tensors of the codec's file that are used, and those that may be there besides."""
-    expect = Expect(Path("codec"), {})
+    expect = ShapeCheckLoader(Path("codec"), {})
     build_codec(expect, config)
     return expect.expected, expect.optional
 

@@ -221,12 +221,12 @@ def test_room_grows_and_what_is_encoded_stays(
     before = results(hand, DecodingSequence(windows[2], TIMED))
     encoded, encode = [], hand.runner.encode
 
-    def counted(inputs: Any, places: Any) -> None:
+    def counted(inputs: Any, encoder_slots: Any) -> None:
         encoded.extend(inputs)
-        encode(inputs, places)
+        encode(inputs, encoder_slots)
 
     hand.runner.encode = counted
-    assert (hand.runner.memory.places, hand.runner.memory.slots) == (1, 1)
+    assert (hand.runner.memory.encoder_slots, hand.runner.memory.slots) == (1, 1)
     # The first is in the middle of its text when the memory grows under it.
     running = hand.submit(
         DecodingSequence(
@@ -238,7 +238,7 @@ def test_room_grows_and_what_is_encoded_stays(
         DecodingSequence(one, replace(TIMED, temperature=0.5, best_of=3)) for one in windows[:2]
     ]
     results(hand, *more)
-    assert (hand.runner.memory.places, hand.runner.memory.slots) == (4, 8)
+    assert (hand.runner.memory.encoder_slots, hand.runner.memory.slots) == (4, 8)
     assert results(hand, DecodingSequence(windows[2], TIMED)) == before
     assert encoded == windows[:2]
     (alone,) = results(hand, DecodingSequence(windows[2], running.request))

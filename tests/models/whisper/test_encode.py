@@ -62,8 +62,8 @@ def memory_of(runner: WhisperRunner) -> list[Any]:
 
 def one_by_one(runner: WhisperRunner, inputs: list[EncoderInput]) -> list[Any]:
     """Cross keys and values of windows that are encoded one by one."""
-    for place, audio in enumerate(inputs):
-        runner.encode([audio], [place])
+    for slot, audio in enumerate(inputs):
+        runner.encode([audio], [slot])
     return memory_of(runner)
 
 
@@ -77,7 +77,7 @@ def test_windows_together_are_as_one_by_one(
     for found, expected in zip(memory_of(runner), alone, strict=True):
         np.testing.assert_array_equal(found[:WINDOWS], expected)
     exact, together = backend.name == "NumPy", runner.encode_batch
-    for start in range(0, WINDOWS, together):  # into places from the last to the first
+    for start in range(0, WINDOWS, together):  # into encoder slots from the last to the first
         part = inputs[start : start + together]
         runner.encode(part, [2 * WINDOWS - 1 - start - at for at in range(len(part))])
     assert together == (1 if exact else 4)
@@ -146,9 +146,9 @@ def test_sizes_of_passes(
     runner, passes = WhisperRunner(weights, Reference()), []
     encode, runner.encode_batch = runner.encode, together
 
-    def counted(inputs: Any, places: Any) -> None:
+    def counted(inputs: Any, encoder_slots: Any) -> None:
         passes.append(len(inputs))
-        encode(inputs, places)
+        encode(inputs, encoder_slots)
 
     runner.encode = counted  # type: ignore[method-assign]
     shape = weights.config.window_frames, weights.config.n_mels

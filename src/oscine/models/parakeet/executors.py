@@ -55,7 +55,9 @@ class CtcExecutor(SinglePassExecutor):
         self.prefill_batch = backend.preferred_batch
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
-        pairs = [(entry.place, entry.row) for entry in entries if entry.place is not None]
+        pairs = [
+            (entry.encoder_slot, entry.row) for entry in entries if entry.encoder_slot is not None
+        ]
         self.backend.copy(self.memory["pool"], self.memory["found"], pairs)
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
@@ -74,10 +76,10 @@ class CtcExecutor(SinglePassExecutor):
                 )
             yield entry
 
-    def have_rows(self, slots: int) -> None:
+    def ensure_rows(self, slots: int) -> None:
         """Nothing to do: the rows are part of the memory."""
 
-    def move_frames(self, before: int) -> None:
+    def rebase_frame_indices(self, before: int) -> None:
         """Nothing to do: no row refers to frames by index."""
 
 
@@ -147,9 +149,9 @@ class TransducerExecutor:
         return ops.LstmState(self.memory["hidden"], self.memory["cell"], self.memory["joint"])
 
     def projected_frames(self) -> Tensor:
-        """The projected encoder frames of all places, [P·T, J]."""
-        places, frames, group_size = self.memory["pool"].shape
-        return self.backend.view(self.memory["pool"], (places * frames, group_size))
+        """The projected encoder frames of all encoder slots, [P·T, J]."""
+        slots, frames, joint_dim = self.memory["pool"].shape
+        return self.backend.view(self.memory["pool"], (slots * frames, joint_dim))
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class TransducerExecutor:
         chunk: Chunk = entry.sequence
         start, stop = chunk.frames(self.config)
         row["slot"], row["first"] = entry.slots[0], self.first_frame(entry)
-        row["length"], row["limit"] = stop - start, self.memory.size.room
+        row["length"], row["limit"] = stop - start, self.memory.size.max_decisions
         row["token"], row["fresh"], row["node"] = self.config.blank_id, 1, root
         if chunk.decoder_state is not None:
             row["position"], row["token"] = (
@@ -200,9 +202,9 @@ class TransducerExecutor:
 
     def first_frame(self, entry: BatchEntry) -> int:
         """Index in `projected_frames` of the chunk's first frame."""
-        assert entry.place is not None
+        assert entry.encoder_slot is not None
         chunk: Chunk = entry.sequence
-        return entry.place * self.memory.size.frames + chunk.frames(self.config)[0]
+        return entry.encoder_slot * self.memory.size.frames + chunk.frames(self.config)[0]
 
     def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
         self.backend.copy(self.rows, self.rows, moves)
@@ -214,7 +216,7 @@ class TransducerExecutor:
             entry: known for entry, known in self.progress.items() if not entry.removed
         }
 
-    def have_rows(self, slots: int) -> None:
+    def ensure_rows(self, slots: int) -> None:
         """Make state rows for that many sequences."""
         count, before = self.backend.bucket_rows(slots), self.rows.shape[0]
         if count <= before:
@@ -225,8 +227,8 @@ class TransducerExecutor:
         self.plans.clear()
         self.backend.release(old)
 
-    def move_frames(self, before: int) -> None:
-        """Adapt state rows to a memory whose places had `before` frames and have more now.
+    def rebase_frame_indices(self, before: int) -> None:
+        """Adapt state rows to a memory whose encoder slots had `before` frames and now have more.
 
         State rows refer to frames by index, so they are read, changed and written.
         """
@@ -277,11 +279,11 @@ class TransducerExecutor:
 
     def resume(self, entry: BatchEntry, state: NDArray[np.void]) -> None:
         """Let a row continue after its decisions were read and its capacity is free again."""
-        progress, again = self.progress[entry], state.copy()
+        progress, row = self.progress[entry], state.copy()
         progress.polls += 1
-        again["done"], again["count"], again["seed"] = 0, 0, progress.polls
-        again["first"], again["limit"] = self.first_frame(entry), self.memory.size.room
-        self.backend.write(self.rows, again, at=entry.row)
+        row["done"], row["count"], row["seed"] = 0, 0, progress.polls
+        row["first"], row["limit"] = self.first_frame(entry), self.memory.size.max_decisions
+        self.backend.write(self.rows, row, at=entry.row)
 
 
 def read_decoder_state(

@@ -18,15 +18,15 @@ ROWS = 64  # of results of a CTC head, at least
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Slots of sequences, places of encoder inputs, and encoder frames of each place."""
+    """Slots of sequences, encoder slots of inputs, and encoder frames of each encoder slot."""
 
     slots: int = 0
-    places: int = 0
+    encoder_slots: int = 0
     frames: int = 0
 
     @property
-    def room(self) -> int:
-        """Decisions of a slot. Where they are more, they are read out before the end."""
+    def max_decisions(self) -> int:
+        """Capacity of a slot; the host reads its decisions whenever it is full."""
         return 2 * self.frames + 16
 
 
@@ -35,22 +35,22 @@ Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
 def transducer_layout(config: ParakeetConfig, size: Size) -> Layout:
-    """By slot the decisions and the prediction network's memory; by place the projected frames."""
+    """Decisions and LSTM state by slot, projected frames by encoder slot."""
     halves = size.slots, config.predictor_layers, 2, config.predictor_dim
     return {
-        "decisions": ((size.slots, size.room), TRANSDUCER_STEP),
+        "decisions": ((size.slots, size.max_decisions), TRANSDUCER_STEP),
         "hidden": (halves, np.float32),
         "cell": (halves, np.float32),
         "joint": ((size.slots, config.joint_dim), np.float32),
-        "pool": ((size.places, size.frames, config.joint_dim), np.float32),
+        "pool": ((size.encoder_slots, size.frames, config.joint_dim), np.float32),
     }
 
 
 def ctc_layout(config: ParakeetConfig, size: Size) -> Layout:
-    """By place the label of each frame and its probability; rows for what a pass has found."""
+    """Label and probability of each frame by encoder slot, and rows of results."""
     return {
         "found": ((max(ROWS, size.slots), size.frames, 2), np.float32),
-        "pool": ((size.places, size.frames, 2), np.float32),
+        "pool": ((size.encoder_slots, size.frames, 2), np.float32),
     }
 
 

@@ -83,26 +83,32 @@ class ParakeetRunner:
 
     # -- memory -------------------------------------------------------------------------------
 
-    def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
+    def reserve(self, slots: int, encoder_slots: int, sequence: sequence.Sequence[Any]) -> None:
         assert isinstance(sequence, Chunk)
         frames = encoder_frames(sequence.audio, self.config.subsampling_factor)
         now, padded = self.memory.size, self.backend.bucket_frames(frames)
-        self.grow(Size(max(slots, now.slots), max(places, now.places), max(padded, now.frames)))
+        self.grow(
+            Size(
+                max(slots, now.slots),
+                max(encoder_slots, now.encoder_slots),
+                max(padded, now.frames),
+            )
+        )
 
     def grow(self, size: Size) -> None:
         """Memory of that size, which keeps what it holds. Raises DeviceMemoryError."""
         before = self.memory.size
         if size == before:
             return
-        self.decoding.have_rows(size.slots)
+        self.decoding.ensure_rows(size.slots)
         self.memory.grow(size)
-        self.decoding.move_frames(before.frames)
+        self.decoding.rebase_frame_indices(before.frames)
 
-    def release(self, slots: int, places: int) -> None:
+    def release(self, slots: int, encoder_slots: int) -> None:
         frames = self.memory.size.frames
         self.encoder.plans.clear()
         self.memory.clear()
-        self.grow(Size(slots, places, frames))
+        self.grow(Size(slots, encoder_slots, frames))
 
     def bytes_held(self, size: Size) -> int:
         """What sequences of a size take on the device, beside weights and activations."""
@@ -110,11 +116,11 @@ class ParakeetRunner:
 
     # -- encoding -----------------------------------------------------------------------------
 
-    def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
+    def encode(self, inputs: Sequence[EncoderInput], encoder_slots: Sequence[int]) -> None:
         for group in self.encoder.batches(inputs):
             made = self.encoder.run([inputs[number] for number in group])
             made.head.run()
-            pairs = [(line, places[number]) for line, number in enumerate(group)]
+            pairs = [(line, encoder_slots[number]) for line, number in enumerate(group)]
             ops.copy_starts(self.backend, made.out, self.memory["pool"], pairs)
 
     def encoded(self, audio: EncoderInput) -> NDArray[np.float32]:

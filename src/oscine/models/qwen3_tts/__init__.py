@@ -56,9 +56,9 @@ def network() -> Network[Qwen3TtsWeights, Qwen3TtsRunner]:
 
 def speaking() -> VoiceSupport:
     """Import the functions that commands call before a model is loaded."""
-    from oscine.models.qwen3_tts.speaking import SPEAKING
+    from oscine.models.qwen3_tts.speaking import VOICE_SUPPORT
 
-    return SPEAKING
+    return VOICE_SUPPORT
 
 
 def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oscine.models.loader import Expect, Loader, load
+from oscine.models.loader import Loader, ShapeCheckLoader, load
 from oscine.models.qwen3_tts.config import (
     DOWNSAMPLE_STRIDE,
     CodecConfig,
@@ -188,7 +188,7 @@ def load_codec_weights(
 
 def check_codec(checkpoint: Checkpoint, config: CodecConfig) -> None:
     """Compare names and shapes of the tensors, without reading any. Raises CheckpointError."""
-    expect = Expect(checkpoint.path, checkpoint.tensors)
+    expect = ShapeCheckLoader(checkpoint.path, checkpoint.tensors)
     build_codec(expect, config)
     expect.compare()
 
@@ -242,7 +242,7 @@ def _stack(*tables: Array) -> Array:
 
 def _output_proj(t: Loader, at: str, codebook_dim: int) -> Linear:
     """A quantizer's output projection; its input projection is for training only."""
-    t.unused(f"{at}.input_proj.weight", codebook_dim // 2, codebook_dim, 1)
+    t.ignore(f"{at}.input_proj.weight", codebook_dim // 2, codebook_dim, 1)
     return pointwise_conv(t, f"{at}.output_proj", codebook_dim, codebook_dim // 2, bias=False)
 
 
@@ -385,11 +385,11 @@ def _quantizer(
         config.codebook_size,
     )
     books = [f"{at}.layers.{index}.codebook" for index in range(stored)]
-    t.unused(f"{at}.output_proj.weight", width, d, 1)
+    t.ignore(f"{at}.output_proj.weight", width, d, 1)
     for book in books:
-        t.unused(f"{book}.initialized", 1)
+        t.ignore(f"{book}.initialized", 1)
     for book in books[used:]:
-        t.unused(f"{book}.embed_sum", codes, d)
-        t.unused(f"{book}.cluster_usage", codes)
+        t.ignore(f"{book}.embed_sum", codes, d)
+        t.ignore(f"{book}.cluster_usage", codes)
     tables = tuple(codebook(t, book, "embed_sum", codes, d) for book in books[:used])
     return pointwise_conv(t, f"{at}.input_proj", d, width, bias=False), tables

@@ -124,7 +124,7 @@ class Qwen3TtsRunner:
         """The only one there is."""
         return self.utterance_executor
 
-    def reserve(self, slots: int, places: int, sequence: EngineSequence[Any]) -> None:
+    def reserve(self, slots: int, encoder_slots: int, sequence: EngineSequence[Any]) -> None:
         """Reserve buffers for that many utterances, each as long as this one.
 
         Running utterances are kept. Raises DeviceMemoryError.
@@ -135,12 +135,12 @@ class Qwen3TtsRunner:
         self.talker.reserve(slots, max(request.positions, prompt), request.trailing_text_rows)
         self.utterance_executor.codec.reserve(slots)
 
-    def release(self, slots: int, places: int) -> None:
+    def release(self, slots: int, encoder_slots: int) -> None:
         """Free the memory beyond that of `slots` short utterances; none may be running."""
         self.talker.release(slots)
         self.utterance_executor.codec.release()
 
-    def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
+    def encode(self, inputs: Sequence[EncoderInput], encoder_slots: Sequence[int]) -> None:
         """Not supported: utterances have no encoder input."""
         raise NotImplementedError
 

@@ -28,6 +28,6 @@ def read_capabilities(checkpoint: Checkpoint, name: str) -> Capabilities:
     return Capabilities.from_config(read_config(checkpoint, codec), name)
 
 
-SPEAKING = VoiceSupport(
+VOICE_SUPPORT = VoiceSupport(
     voice_folder, check_reference_text, released_capabilities, read_capabilities
 )

@@ -288,7 +288,7 @@ class LanguageExecutor(SinglePassExecutor):
         rows = done_rows(backend.bucket_rows(len(entries)))
         for row, entry in zip(rows, entries, strict=False):
             row["done"], row["length"] = 0, 1
-            row["slot"], row["window"] = entry.slots[0], entry.place
+            row["slot"], row["window"] = entry.slots[0], entry.encoder_slot
         backend.write(self.rows, rows)
         start = [[sequence.sot] for sequence in sequences]
         backend.write(self.prompt, np.array(start, np.uint32))
@@ -356,7 +356,7 @@ class AlignmentExecutor(SinglePassExecutor):
         tokens = np.full((1, self.length), sequence.eot, np.uint32)
         tokens[0, :count] = sequence.prompt
         row, params = done_rows(1), np.zeros(1, ops.DECODE_PARAMS)
-        row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, entry.place
+        row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, entry.encoder_slot
         row["frames"] = min(sequence.frames, config.n_audio_ctx)
         params["vocabulary"], params["end"] = config.n_vocab, sequence.eot
         backend.write(plan.prompt, tokens)
@@ -470,7 +470,7 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
         rows["seed"] = [
             (request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(group_size)
         ]
-        rows["window"] = entry.place
+        rows["window"] = entry.encoder_slot
     return state.reshape(-1)
 
 

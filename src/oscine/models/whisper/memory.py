@@ -1,6 +1,6 @@
 """Device memory of Whisper's decoder: KV caches, cross keys and values, parameters of slots.
 
-It grows as needed. S slots, W places of encoded windows, A encoder positions, C text positions,
+It grows as needed. S slots, W encoder slots of windows, A encoder positions, C text positions,
 d width, V vocabulary.
 """
 
@@ -21,18 +21,18 @@ MAX_ROWS = 128  # slots, and rows of an executor
 
 
 class DecoderMemory:
-    """KV caches by slot, and cross-attention keys and values by place.
+    """KV caches by slot, and cross-attention keys and values by encoder slot.
 
     caches: self-attention keys and values [S, C, d] of each layer. cross_kv: keys and values
     [W, A, 2d] of each layer, for A encoder positions, in `cross_kv_dtype`. staged_cross_kv: the
-    same [1, A, 2d] of a window on its way to its place, if there are several places. tokens and
+    same [1, A, 2d] of a window on its way to its encoder slot, if there are several. tokens and
     cache_indirection [S, C], params [S] of ops.DECODE_PARAMS, masks [S, V]. prompt_states [S] of
     ops.TEXT_DECODER_STATE: by the first slot of a group, the row that computed its prompt.
     """
 
     def __init__(self, config: WhisperConfig, backend: ops.Backend, cross_kv_dtype: type) -> None:
         self.config, self.backend, self.cross_kv_dtype = config, backend, cross_kv_dtype
-        self.slots = self.places = 0
+        self.slots = self.encoder_slots = 0
         self.caches: list[ops.Cache] = []
         self.cross_kv: list[ops.Tensor] = []
         self.staged_cross_kv: list[ops.Tensor] = []
@@ -44,48 +44,56 @@ class DecoderMemory:
         self.mask_rows: dict[Any, int] = {}  # rows of `masks` by suppression lists
         self.mask_row_of_slot: dict[int, int] = {}  # rows of `masks` by slot
 
-    def fits(self, slots: int, places: int) -> bool:
-        """Whether the memory is large enough for that many slots and places."""
-        return slots <= self.slots and places <= self.places
+    def fits(self, slots: int, encoder_slots: int) -> bool:
+        """Whether the memory is large enough for that many slots and encoder slots."""
+        return slots <= self.slots and encoder_slots <= self.encoder_slots
 
-    def reserve(self, slots: int, places: int) -> None:
-        """Grow to that many slots and places; contents are kept.
+    def reserve(self, slots: int, encoder_slots: int) -> None:
+        """Grow to that many slots and encoder slots; contents are kept.
 
         Buffers are replaced, so plans must be recorded again. Raises DeviceMemoryError, after which
         nothing has changed.
         """
-        slots, places = max(slots, self.slots), max(places, self.places)
-        self.check_free_memory(slots - self.slots, places - self.places)
+        slots, encoder_slots = max(slots, self.slots), max(encoder_slots, self.encoder_slots)
+        self.check_free_memory(slots - self.slots, encoder_slots - self.encoder_slots)
         allocated: list[ops.Tensor] = []
         try:
-            windows = self.allocate_cross_kv(places, allocated) if places > self.places else None
+            windows = (
+                self.allocate_cross_kv(encoder_slots, allocated)
+                if encoder_slots > self.encoder_slots
+                else None
+            )
             slot_tensors = self.allocate_slots(slots, allocated) if slots > self.slots else None
         except DeviceMemoryError:
             self.backend.release(*allocated)
             raise
         if windows is not None:
-            self.move_to(self.cross_kv, windows[0], self.places)
+            self.move_to(self.cross_kv, windows[0], self.encoder_slots)
             self.backend.release(*self.staged_cross_kv)
             self.cross_kv, self.staged_cross_kv = windows
-            self.places = places
+            self.encoder_slots = encoder_slots
         if slot_tensors is not None:
             self.move_to(self.slot_tensors(), slot_tensors, self.slots)
             self.use_slots(slot_tensors)
             self.slots = slots
 
-    def check_free_memory(self, slots: int, places: int) -> None:
+    def check_free_memory(self, slots: int, encoder_slots: int) -> None:
         """Raise DeviceMemoryError if more would take over half of the memory known to be free."""
-        needed = slots * self.slot_bytes + places * self.place_bytes
+        needed = slots * self.slot_bytes + encoder_slots * self.encoder_slot_bytes
         ops.check_free_memory(self.backend, needed, share=0.5)
 
     def max_batch_size(self, group_size: int) -> int:
         """How many windows of `group_size` rows each a batch can have, by speed and by memory."""
         config, (largest, free) = self.config, self.backend.memory_limits()
-        place = self.place_bytes // config.n_text_layer
+        encoder_slot = self.encoder_slot_bytes // config.n_text_layer
         cache = 4 * group_size * config.n_text_state * config.n_text_ctx
-        counts = [self.backend.preferred_batch // group_size, largest // place, largest // cache]
+        counts = [
+            self.backend.preferred_batch // group_size,
+            largest // encoder_slot,
+            largest // cache,
+        ]
         if free is not None:  # a quarter: activations and other programs need memory, too
-            counts.append(free // 4 // (self.place_bytes + group_size * self.slot_bytes))
+            counts.append(free // 4 // (self.encoder_slot_bytes + group_size * self.slot_bytes))
         return max(1, min(counts))
 
     @property
@@ -96,22 +104,22 @@ class DecoderMemory:
         return cache + 4 * config.n_vocab
 
     @property
-    def place_bytes(self) -> int:
-        """Bytes of a place."""
+    def encoder_slot_bytes(self) -> int:
+        """Bytes of an encoder slot."""
         config = self.config
         width = 2 * config.n_text_state * np.dtype(self.cross_kv_dtype).itemsize
         return config.n_text_layer * config.n_audio_ctx * width
 
     def allocate_cross_kv(
-        self, places: int, allocated: list[ops.Tensor]
+        self, encoder_slots: int, allocated: list[ops.Tensor]
     ) -> tuple[list[ops.Tensor], list[ops.Tensor]]:
-        """Cross keys and values of that many places, and of a staged window if places > 1."""
+        """Cross keys and values of encoder slots, and of a staged window if there are several."""
         layers, width = self.config.n_text_layer, 2 * self.config.n_text_state
-        shape = places, self.config.n_audio_ctx, width
+        shape = encoder_slots, self.config.n_audio_ctx, width
         for _ in range(layers):
             allocated.append(self.backend.zeros(shape, self.cross_kv_dtype))
         windows = allocated[-layers:]
-        if places == 1:
+        if encoder_slots == 1:
             return windows, []
         for _ in range(layers):
             allocated.append(self.backend.zeros((1, *shape[1:]), self.cross_kv_dtype))
@@ -146,7 +154,7 @@ class DecoderMemory:
     def clear(self) -> None:
         """Free all tensors that grow."""
         self.backend.release(*self.slot_tensors(), *self.cross_kv, *self.staged_cross_kv)
-        self.slots = self.places = 0
+        self.slots = self.encoder_slots = 0
         self.cross_kv, self.staged_cross_kv = [], []
         self.mask_rows.clear()
         self.mask_row_of_slot.clear()

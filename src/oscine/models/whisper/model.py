@@ -78,7 +78,7 @@ def decoder_block(
 ) -> Tensor:
     """One layer of the decoder: x [R, d] -> [R, d]; appends keys and values to the cache.
 
-    `cross_kv`: the encoder's keys and values [places, S, 2d] of this layer.
+    `cross_kv`: the encoder's keys and values [encoder slots, S, 2d] of this layer.
     """
     qkv = ops.linear(x, w.qkv, norm=w.attn_ln)
     x = ops.linear(ops.causal_attention(qkv, cache, state, heads), w.attn_out, add=x)

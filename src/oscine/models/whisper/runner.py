@@ -109,38 +109,41 @@ class WhisperRunner:
 
     # -- memory -------------------------------------------------------------------------------
 
-    def reserve(self, slots: int, places: int, sequence: AnySequence[Any] | None = None) -> None:
-        if not self.memory.fits(slots, places):
-            self.memory.reserve(slots, places)
+    def reserve(
+        self, slots: int, encoder_slots: int, sequence: AnySequence[Any] | None = None
+    ) -> None:
+        if not self.memory.fits(slots, encoder_slots):
+            self.memory.reserve(slots, encoder_slots)
             self._cross_kv_plan = None
             for executor in self.executors.values():
                 executor.clear_plans()
 
-    def release(self, slots: int, places: int) -> None:
-        if not self.memory.fits(slots + 1, places) and not self.memory.fits(slots, places + 1):
+    def release(self, slots: int, encoder_slots: int) -> None:
+        memory = self.memory
+        if not memory.fits(slots + 1, encoder_slots) and not memory.fits(slots, encoder_slots + 1):
             return
         self.executors.clear()
         self.encoder_plans.clear()
         self._cross_kv_plan = None
         self.memory.clear()
-        self.memory.reserve(slots, places)
+        self.memory.reserve(slots, encoder_slots)
 
     # -- the encoder --------------------------------------------------------------------------
 
-    def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
+    def encode(self, inputs: Sequence[EncoderInput], encoder_slots: Sequence[int]) -> None:
         config, count = self.config, self.backend.bucket_rows(len(inputs))
         shape = config.n_audio_ctx, config.n_audio_state
         plan = self.encoder_plan(count)
         plan.run([audio.features for audio in inputs])
         audio = self.backend.view(plan.audio, (count, *shape))
         encoder_output = self.backend.view(self.encoder_output, (1, *shape))
-        for number, place in enumerate(places):
+        for number, encoder_slot in enumerate(encoder_slots):
             self.backend.copy(audio, encoder_output, [(number, 0)])
             self.cross_kv_plan().run()
             for staged, memory in zip(
                 self.memory.staged_cross_kv, self.memory.cross_kv, strict=False
             ):
-                self.backend.copy(staged, memory, [(0, place)])
+                self.backend.copy(staged, memory, [(0, encoder_slot)])
 
     def cross_kv_plan(self) -> ops.Plan:
         """The plan from the encoder's output of one window to its cross keys and values."""
