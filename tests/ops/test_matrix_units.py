@@ -74,7 +74,7 @@ IN_BOTH = (
     (r"subgroupMatrixMultiplyAccumulate\(", "multiplied("),
     (r"subgroupMatrixStore<row_major>\(&tile, ", "put("),
     (
-        r"( +)(let team = me / 32u;)",
+        r"( +)(let group = me / 32u;)",
         r"\1lane = me % 32u;\n\1deep = min(16u, 16u + arrayLength(&y));\n\1\2",
     ),
 )
