@@ -345,7 +345,7 @@ def test_a_device_that_cannot_be_opened_again_is_numpy_also_where_a_gpu_was_aske
 ) -> None:
     backend = Closing()
     engine = WhisperRunner(load_weights(GOLDEN), backend)
-    rebuild = RunnerFactory(NETWORK, GOLDEN, "auto", device, None, engine)
+    rebuild = RunnerFactory(NETWORK, GOLDEN, "auto", device, engine)
     monkeypatch.setattr(backends, "open_gpu", fail)
     assert rebuild().device == "NumPy"
     assert backend.closed == 1  # else its memory would be in the way of a new one
@@ -366,7 +366,7 @@ def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
 
     network = Network(load, NETWORK.runner, NETWORK.model)
     model = WhisperRunner(load_weights(GOLDEN), Closing())
-    rebuild = RunnerFactory(network, GOLDEN, "f16", "gpu:1", None, model)
+    rebuild = RunnerFactory(network, GOLDEN, "f16", "gpu:1", model)
     made = rebuild()
     assert made is not model and made.backend is second
     assert (asked, types) == (["gpu:1"], ["f16"])

@@ -332,7 +332,7 @@ def test_a_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch.setattr(backends, "open_gpu", open_gpu)
     folder = FOLDERS[0] / "parakeet_tdt"
     lost = ParakeetRunner(load_weights(folder), Reference())
-    rebuild = RunnerFactory(NETWORK, folder, "f32", "gpu:1", None, lost)
+    rebuild = RunnerFactory(NETWORK, folder, "f32", "gpu:1", lost)
     again = rebuild()
     assert asked == ["gpu:1"]
     assert again is not lost

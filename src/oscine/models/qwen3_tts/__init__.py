@@ -56,7 +56,7 @@ def network() -> Network[Qwen3TtsWeights, Qwen3TtsRunner]:
 
 def speaking() -> VoiceSupport:
     """Import the functions that commands call before a model is loaded."""
-    from oscine.models.qwen3_tts.speaking import VOICE_SUPPORT
+    from oscine.models.qwen3_tts.voice_support import VOICE_SUPPORT
 
     return VOICE_SUPPORT
 

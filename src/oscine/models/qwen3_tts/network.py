@@ -6,7 +6,7 @@ from oscine.errors import CheckpointError
 from oscine.family import LoadContext, Network
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.speaking import voice_folder
+from oscine.models.qwen3_tts.voice_support import voice_folder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Backend
 from oscine.text.qwen import QwenTokenizer
