@@ -55,35 +55,35 @@ def read_bounded(path: Path, most: int) -> bytes:
     Raises OSError, also for a larger file and for one that is not regular: a device may never end,
     and a pipe may block. Its strerror gives the reason.
     """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file")
-    data, end = bytearray(), found.st_size > most
+    data, end = bytearray(), status.st_size > most
     with path.open("rb") as file:
         while not end and len(data) <= most:  # st_size may be too small, as in /proc
             block = file.read(1 << 20)
             data += block
             end = not block
-    if max(found.st_size, len(data)) > most:
+    if max(status.st_size, len(data)) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes")
     return bytes(data)
 
 
-def replace_atomically(part: Path, place: Path) -> None:
-    """Rename a complete file or folder to `place` after syncing it to disk, replacing what exists.
+def replace_atomically(part: Path, target: Path) -> None:
+    """Rename a complete file or folder to `target` after syncing it to disk, replacing what exists.
 
-    After a power failure `place` is either missing or complete. Raises OSError.
+    After a power failure `target` is either missing or complete. Raises OSError.
     """
     for inside in (*part.rglob("*"), part):
         fsync(inside)
-    old = place.with_name(place.name + ".old")
+    old = target.with_name(target.name + ".old")
     remove(old)  # left by an interrupted call
-    if os.path.lexists(place) and (
-        part.is_dir() or place.is_dir()
+    if os.path.lexists(target) and (
+        part.is_dir() or target.is_dir()
     ):  # no folder is replaced at once
-        place.rename(old)
-    part.replace(place)
-    fsync(place.parent)
+        target.rename(old)
+    part.replace(target)
+    fsync(target.parent)
     remove(old)
 
 
@@ -118,14 +118,14 @@ class AtomicFile:
 
     def __init__(self, path: Path, over_link: bool = False) -> None:
         self.path = path = expand_user(path)
-        self._place = path if over_link else Path(os.path.realpath(path))
-        replaced = over_link and os.path.islink(self._place)
-        special = is_special(self._place) and not replaced
-        self._part = None if special else temp_path(self._place.parent)
+        self._target = path if over_link else Path(os.path.realpath(path))
+        replaced = over_link and os.path.islink(self._target)
+        special = is_special(self._target) and not replaced
+        self._part = None if special else temp_path(self._target.parent)
         try:
-            if os.path.isdir(self._place) and not replaced:
+            if os.path.isdir(self._target) and not replaced:
                 raise IsADirectoryError(21, "it is a folder")
-            self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
+            self.file: BinaryIO = (self._part or self._target).open("xb" if self._part else "wb")
         except OSError as error:
             raise write_error(path, error) from error
         self._take_mode()  # before it has contents that others could read
@@ -142,7 +142,7 @@ class AtomicFile:
             self.file.close()
             if self._part is not None:
                 self._take_mode()  # it may have changed meanwhile
-                self._part.replace(self._place)
+                self._part.replace(self._target)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -159,7 +159,7 @@ class AtomicFile:
         if self._part is None:
             return
         with suppress(OSError):
-            old = os.lstat(self._place)
+            old = os.lstat(self._target)
             if not stat.S_ISREG(old.st_mode):
                 return
             mode = stat.S_IMODE(old.st_mode) & 0o777

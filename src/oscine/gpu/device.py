@@ -387,16 +387,16 @@ def adapters(implementation: str) -> list[Adapter]:
     with around_driver_calls():
         api = load_webgpu(implementation)
         try:
-            found = read_adapter_list(implementation, api)
+            adapters = read_adapter_list(implementation, api)
         except (*LOAD_ERRORS, getattr(api, "GPUError", RuntimeError)) as problem:
-            told = f"{PACKAGES[implementation]} cannot list adapters"
-            raise DeviceError(f"{told} ({one_line(problem)})") from problem
-    return sorted(found, key=lambda a: (TYPE_RANK[a.adapter_type], APIS.index(a.backend_type)))
+            message = f"{PACKAGES[implementation]} cannot list adapters"
+            raise DeviceError(f"{message} ({one_line(problem)})") from problem
+    return sorted(adapters, key=lambda a: (TYPE_RANK[a.adapter_type], APIS.index(a.backend_type)))
 
 
 def read_adapter_list(implementation: str, api: Any) -> list[Adapter]:
     """The adapters of an implementation in the drivers' order, each once."""
-    found: list[Adapter] = []
+    adapters: list[Adapter] = []
     twins: Counter[tuple[str, str]] = Counter()
     for handle in enumerate_handles(implementation, api):
         info = handle.info
@@ -404,14 +404,14 @@ def read_adapter_list(implementation: str, api: Any) -> list[Adapter]:
         adapter_type = str(info["adapter_type"])
         identity = adapter_id(implementation, handle)
         if backend not in APIS or (
-            identity and identity in {adapter.identity for adapter in found}
+            identity and identity in {adapter.identity for adapter in adapters}
         ):
             continue
         names = FEATURES[implementation].items()
-        features = {ours for ours, theirs in names if theirs in handle.features}
+        features = {name for name, feature in names if feature in handle.features}
         if not supports_subgroup_matrix(handle, features):
             features.discard("matrix")
-        found.append(
+        adapters.append(
             Adapter(
                 implementation=implementation,
                 name=name,
@@ -426,7 +426,7 @@ def read_adapter_list(implementation: str, api: Any) -> list[Adapter]:
             )
         )
         twins[name, backend] += 1
-    return found
+    return adapters
 
 
 def enumerate_handles(implementation: str, api: Any) -> list[Any]:
@@ -481,13 +481,13 @@ def candidates(choice: str) -> list[Candidate]:
     """
     tried = implementations()
     seen, problems = list_adapters()
-    found = matching_adapters(choice, seen)
-    if not found:
+    adapters = matching_adapters(choice, seen)
+    if not adapters:
         raise no_adapter_error(choice, seen, problems)
-    cards = list(dict.fromkeys(adapter.card for adapter in found))
-    found.sort(key=lambda adapter: cards.index(adapter.card))  # stable: Dawn stays before wgpu
-    steps = [Candidate(adapter.implementation, adapter) for adapter in found]
-    for name in set(tried) - {adapter.implementation for adapter in found}:
+    cards = list(dict.fromkeys(adapter.card for adapter in adapters))
+    adapters.sort(key=lambda adapter: cards.index(adapter.card))  # stable: Dawn stays before wgpu
+    steps = [Candidate(adapter.implementation, adapter) for adapter in adapters]
+    for name in set(tried) - {adapter.implementation for adapter in adapters}:
         listed = "; ".join(describe_adapters(seen.get(name, []))) or "no adapter"
         problem = problems.get(name) or DeviceError(f"{name} lists {listed}")
         steps.insert(0 if name == tried[0] else len(steps), Candidate(name, None, problem))
@@ -513,9 +513,9 @@ def matching_adapters(choice: str, seen: dict[str, list[Adapter]]) -> list[Adapt
         first = next((listed for listed in seen.values() if listed), [])
         cards = {adapter.card for adapter in first[parse_index(choice) :][:1]}
         return [a for listed in seen.values() for a in listed if a.card in cards]
-    found = [a for listed in seen.values() for a in listed if matches_choice(choice, a)]
-    best = min((TYPE_RANK[adapter.adapter_type] for adapter in found), default=0)
-    return [adapter for adapter in found if TYPE_RANK[adapter.adapter_type] == best]
+    adapters = [a for listed in seen.values() for a in listed if matches_choice(choice, a)]
+    best = min((TYPE_RANK[adapter.adapter_type] for adapter in adapters), default=0)
+    return [adapter for adapter in adapters if TYPE_RANK[adapter.adapter_type] == best]
 
 
 def parse_index(choice: str) -> int:
@@ -545,17 +545,17 @@ def no_adapter_error(
     if not seen:  # no implementation loads
         wanted = os.environ.get("OSCINE_WEBGPU", "").strip().lower()
         package = PACKAGES[wanted or "wgpu"]
-        told = "; ".join(str(problem) for problem in problems.values())
-        told = told or f"the package {package} is not installed"
+        message = "; ".join(str(problem) for problem in problems.values())
+        message = message or f"the package {package} is not installed"
         remedy = f"pip install {package}, or --device cpu"
         if wanted:
             remedy += f"; OSCINE_WEBGPU={wanted} lets no other be used"
-        return DeviceError(f"{told}; {remedy}")
+        return DeviceError(f"{message}; {remedy}")
     everything = [adapter for listed in seen.values() for adapter in listed]
     if not everything:
         remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
-        told = "; ".join(["no WebGPU adapter", *(str(problem) for problem in problems.values())])
-        return DeviceError(f"{told}; {remedy}")
+        message = "; ".join(["no WebGPU adapter", *(str(problem) for problem in problems.values())])
+        return DeviceError(f"{message}; {remedy}")
     names = "; ".join(describe_adapters(everything))
     if choice == "auto":
         return DeviceError(f"no hardware GPU; there is: {names}, which --device gpu takes")

@@ -15,7 +15,7 @@ from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 
-COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own copies go by a third
+COPY_BYTES = 8 << 20  # of a buffer for copies within a slot: WebGPU copies between two only
 
 
 def mebibytes(nbytes: int) -> str:

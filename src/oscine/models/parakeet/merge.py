@@ -104,10 +104,10 @@ def find_merge_point(
         return i + 1, j + 1
     if not head or not tail:
         return len(head), 0
-    place = 2 * nearest_pause(head, tail, middle)
+    twice_cut = 2 * nearest_pause(head, tail, middle)
     return (
-        sum(word.start + word.end <= place for word in head),
-        sum(word.start + word.end <= place for word in tail),
+        sum(word.start + word.end <= twice_cut for word in head),
+        sum(word.start + word.end <= twice_cut for word in tail),
     )
 
 

@@ -58,15 +58,15 @@ def allocate_buffers(
     """
     talker, predictor, groups = config.talker, config.code_predictor, config.num_code_groups
 
-    def caches(stack: TransformerConfig, room: int, dtype: Any) -> tuple[ops.Cache, ...]:
-        shape = slots, room, stack.kv_size
+    def caches(stack: TransformerConfig, capacity: int, dtype: Any) -> tuple[ops.Cache, ...]:
+        shape = slots, capacity, stack.kv_size
         return tuple(
             ops.Cache(allocate(shape, dtype), allocate(shape, dtype))
             for _ in range(stack.num_hidden_layers)
         )
 
-    def tables(stack: TransformerConfig, room: int) -> ops.RopeTable:
-        shape = room, stack.head_dim // 2
+    def tables(stack: TransformerConfig, capacity: int) -> ops.RopeTable:
+        shape = capacity, stack.head_dim // 2
         return ops.RopeTable(allocate(shape, np.float32), allocate(shape, np.float32))
 
     return TalkerBuffers(

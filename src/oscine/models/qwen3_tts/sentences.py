@@ -273,8 +273,8 @@ def _cut_position(text: str, start: int) -> int:
     """Where to cut a text longer than MAX_LETTERS: the last good position before TARGET_LETTERS."""
     latest = _index_after_letters(text, start, TARGET_LETTERS)
     earliest = _index_after_letters(text, start, TARGET_LETTERS / 3)
-    for places in _CUT_PATTERNS:
-        ends = [found.end() for found in places.finditer(text, earliest, latest)]
+    for pattern in _CUT_PATTERNS:
+        ends = [match.end() for match in pattern.finditer(text, earliest, latest)]
         if ends:
             return ends[-1]
     for whole in (_is_within_word, _is_within_character):

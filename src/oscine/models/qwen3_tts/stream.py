@@ -110,8 +110,8 @@ class Synthesis:
                     began = self.samples
                 yield from self.emit(samples)
             if began is not None:
-                place = began / self.rate, self.samples / self.rate
-                self.spoken.append(SpokenPiece(piece.text, *place, self.reason))
+                times = began / self.rate, self.samples / self.rate
+                self.spoken.append(SpokenPiece(piece.text, *times, self.reason))
             if self.is_out_of_frames:
                 break
         if not self.count:
@@ -238,10 +238,10 @@ class Synthesis:
         """Start later pieces in the same batch, if only the complete audio is wanted."""
         if not self.buffer_pieces or self.settings.has_limit or not isinstance(self.pieces, list):
             return
-        for place in range(number, min(number + MAX_CONCURRENT_PIECES, len(self.pieces))):
-            piece = self.pieces[place]
-            if place not in self.prefetched and has_words(piece):
-                self.prefetched[place] = self.generate(piece, self.settings.seed)
+        for index in range(number, min(number + MAX_CONCURRENT_PIECES, len(self.pieces))):
+            piece = self.pieces[index]
+            if index not in self.prefetched and has_words(piece):
+                self.prefetched[index] = self.generate(piece, self.settings.seed)
 
     def needs_retry(self, generation: Generation) -> bool:
         """Whether another try may be better."""
