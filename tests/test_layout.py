@@ -110,9 +110,9 @@ MAY_IMPORT = {
     "ops": ("ops.backend", "ops.reference.vocabulary", "ops.state", "ops.types"),
     "ops.types": (),
     "ops.state": ("ops.types",),
-    "ops.facts": (),
+    "ops.effects": (),
     "ops.reference": (
-        *("dtypes", "budget", "ops.facts", "ops.state", "ops.types", "probe", "threads"),
+        *("dtypes", "budget", "ops.effects", "ops.state", "ops.types", "probe", "threads"),
     ),
     "ops.backend": ("budget", "errors", "ops.reference.vocabulary", "ops.types", "tree"),
     # Of the definitions a GPU's side takes how operands are checked, not how they are computed.
@@ -125,7 +125,7 @@ MAY_IMPORT = {
     "ops.check": ("errors", "ops", "ops.cases", "ops.reference", "ops.webgpu"),
     "ops.sizing": ("errors", "ops.backend", "ops.reference"),
     "ops.shadow": (
-        *("errors", "gpu", "ops", "ops.check", "ops.facts", "ops.reference", "ops.webgpu"),
+        *("errors", "gpu", "ops", "ops.check", "ops.effects", "ops.reference", "ops.webgpu"),
         "tree",
     ),
     "engine": ("errors", "ops", "probe"),

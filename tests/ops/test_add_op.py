@@ -22,7 +22,7 @@ from oscine.gpu.kernels import kernel_files, load, source_of
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Ops, check, shadow
 from oscine.ops.check import Case
-from oscine.ops.facts import Facts
+from oscine.ops.effects import OpEffects
 from oscine.ops.reference import Reference
 from oscine.ops.reference.channels import ChannelOps
 from oscine.ops.webgpu import Gpu
@@ -32,7 +32,7 @@ from oscine.tree import tree_paths
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "indexes.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-#: They name, store or rename a tensor: no facts, kernel or case; shadow mode has methods for them.
+#: They name, store or rename a tensor: no effects, kernel or case; shadow mode has them as methods.
 PLAIN = {"store", "reshape", "probe"}
 MAX_BUFFERS = 8
 #: Two cases are left out: their weights take as long to make as those of all others.
@@ -65,7 +65,7 @@ class Seen:
 
 
 def tensors(given: dict[str, Any], leaf: type) -> dict[str, Any]:
-    """The tensors among a call's operands, by the path that facts name them by."""
+    """The tensors among a call's operands, by the path that effects name them by."""
     return {
         f"{name}.{path}" if path else name: tensor
         for name, tree in given.items()
@@ -130,17 +130,17 @@ def definition(op: str, seen: Seen) -> str | None:
         return "it has no docstring"
     if op in PLAIN:
         return None if op in vars(shadow.Shadow) else "Shadow has no method of this name"
-    facts = getattr(own, "facts", None)
-    if facts is None:
-        return "it declares no facts"
-    strays = undeclared(facts, seen.written[op]) | undeclared(facts, seen.bound[op])
+    effects = getattr(own, "effects", None)
+    if effects is None:
+        return "it declares no effects"
+    strays = undeclared(effects, seen.written[op]) | undeclared(effects, seen.bound[op])
     if strays:
         return f"it writes {', '.join(sorted(strays))}, and does not declare it"
     if op in seen.cases:
-        idle = {path for path in facts.writes if not part_of(path, seen.written[op])}
+        idle = {path for path in effects.writes if not part_of(path, seen.written[op])}
         if idle:
             return f"it declares to write {', '.join(sorted(idle))}, and no case shows it"
-    if op in seen.void and not facts.masked:
+    if op in seen.void and not effects.row_mask:
         return "it leaves rows of finished sequences void, and does not declare it"
     return None
 
@@ -150,9 +150,9 @@ def part_of(declared: str, written: set[str]) -> set[str]:
     return {path for path in written if path == declared or path.startswith(declared + ".")}
 
 
-def undeclared(facts: Facts, written: set[str]) -> set[str]:
+def undeclared(effects: OpEffects, written: set[str]) -> set[str]:
     """Those of the paths written that no fact names."""
-    return written - {path for one in facts.writes for path in part_of(one, written)}
+    return written - {path for one in effects.writes for path in part_of(one, written)}
 
 
 def gpu_side(op: str, seen: Seen) -> str | None:
@@ -297,7 +297,7 @@ def other_parameters(self: Any, parts: Any, axis: int = 1) -> Any: ...
             lambda m: m.setattr(ChannelOps.concat, "__doc__", None),
             "definition: it has no docstring",
         ),
-        (lambda m: m.delattr(ChannelOps.concat, "facts"), "definition: it declares no facts"),
+        (lambda m: m.delattr(ChannelOps.concat, "effects"), "definition: it declares no effects"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -315,26 +315,30 @@ def test_an_op_that_no_case_calls_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "facts", "problem"),
+    ("op", "effects", "problem"),
     [
-        ("sample_token", Facts(("state.rows",)), "it writes state.tokens, and does not declare it"),
-        ("nearest_code", Facts(), "it writes codes, and does not declare it"),
+        (
+            "sample_token",
+            OpEffects(("state.rows",)),
+            "it writes state.tokens, and does not declare it",
+        ),
+        ("nearest_code", OpEffects(), "it writes codes, and does not declare it"),
         (
             "cross_attention",
-            Facts(("kv",), "state"),
+            OpEffects(("kv",), "state"),
             "it declares to write kv, and no case shows it",
         ),
         (
             "joint_network",
-            Facts(("memory.joint",)),
+            OpEffects(("memory.joint",)),
             "it leaves rows of finished sequences void, and does not declare it",
         ),
     ],
 )
 def test_an_op_that_does_what_it_does_not_declare_is_named(
-    seen: Seen, monkeypatch: pytest.MonkeyPatch, op: str, facts: Facts, problem: str
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, op: str, effects: OpEffects, problem: str
 ) -> None:
-    monkeypatch.setattr(vocabulary()[op], "facts", facts)
+    monkeypatch.setattr(vocabulary()[op], "effects", effects)
     assert lacking(seen) == {op: [f"definition: {problem}"]}
 
 

@@ -130,12 +130,12 @@ def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
     shadow, rng = Shadow(gpu), np.random.default_rng(1)
     bits = (rng.standard_normal((64, 40)).astype(np.float32).view(np.uint32) >> 16).astype("<u2")
     weight = shadow.upload(bits.view(BFLOAT16))
-    assert weight.theirs.nbytes == bits.nbytes
+    assert weight.gpu.nbytes == bits.nbytes
     x = shadow.upload(rng.standard_normal((3, 40)).astype(np.float32))
     norm = RmsNorm(shadow.upload(rng.standard_normal(40).astype(np.float32)))
     y = shadow.swiglu_linear(x, Linear(weight, None), norm=norm)
     assert y.shape == (3, 32)
-    np.testing.assert_allclose(gpu.read(y.theirs), y.ours)
+    np.testing.assert_allclose(gpu.read(y.gpu), y.reference)
 
 
 def test_a_slot_that_is_written_wrongly_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

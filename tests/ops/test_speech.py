@@ -13,7 +13,7 @@ from oscine import ops
 from oscine.errors import DeviceError
 from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, Cache, QKNorm, RopeTable, TalkerState
 from oscine.ops.reference import Reference
-from oscine.ops.reference.sampling import filtered
+from oscine.ops.reference.sampling import process_logits
 from oscine.ops.webgpu import Gpu
 
 ORACLE = Path(__file__).resolve().parents[3] / "shared" / "oracles" / "tts-seed0" / "sampler"
@@ -145,11 +145,11 @@ def test_probabilities_are_those_of_transformers() -> None:
     for rules, logits, history, probabilities, greedy in oracle_cases():
         seen = np.zeros(len(logits), np.uint32)
         seen[history] = 1
-        scores = filtered(logits, rules[0], len(history), seen)
+        scores = process_logits(logits, rules[0], len(history), seen)
         found = np.exp(scores - scores.max())
         assert np.abs(found / found.sum() - probabilities).max() < 1e-6
         rules["temperature"] = 0
-        assert filtered(logits, rules[0], len(history), seen).argmax() == greedy
+        assert process_logits(logits, rules[0], len(history), seen).argmax() == greedy
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-3, 1.0, 1e3])
@@ -183,7 +183,7 @@ def test_samples_come_as_often_as_they_should() -> None:
     lines = 20_000
     many = utterances(lines, vocabulary=40, seed=np.arange(lines), count=2)
     many.seen[:, ::2] = 1
-    scores = filtered(logits, rules[0], 2, many.seen[0])
+    scores = process_logits(logits, rules[0], 2, many.seen[0])
     expected = np.exp(scores - scores.max())
     expected /= expected.sum()
     Reference().sample_code(np.tile(logits, (lines, 1)), np.tile(rules, lines), many)
@@ -200,22 +200,22 @@ def test_rules_hold_in_their_order() -> None:
     seen = np.array([1, 0, 1, 0, 0, 1, 0, 0], np.uint32)
     out = -np.inf
     # Penalty before suppression before temperature before top-k.
-    found = filtered(logits, rules[0], 0, seen)
+    found = process_logits(logits, rules[0], 0, seen)
     assert found.tolist() == [4, 7, out, pytest.approx(7.8), out, out, out, out]
-    found = filtered(logits, rules[0], 1, seen)  # the end may come, penalised like any other
+    found = process_logits(logits, rules[0], 1, seen)  # the end may come, penalised like any other
     assert found.tolist() == [out, 7, out, pytest.approx(7.8), out, 9, out, out]
     # Later codes of a frame know none of the rules of the first.
-    found = filtered(logits, rules[0], 0, None)
+    found = process_logits(logits, rules[0], 0, None)
     assert found.tolist() == [8, out, out, out, out, 18, out, 16]
 
 
 def test_ties_stay_at_the_border_of_top_k_and_the_likeliest_under_any_top_p() -> None:
     logits = np.array([1, 3, 2, 2, 2, 0], np.float32)
-    left = filtered(logits, sampling(6, temperature=1, top_k=2)[0], 0, None) > -np.inf
+    left = process_logits(logits, sampling(6, temperature=1, top_k=2)[0], 0, None) > -np.inf
     assert left.tolist() == [False, True, True, True, True, False]
-    left = filtered(logits, sampling(6, temperature=1, top_p=1e-9)[0], 0, None) > -np.inf
+    left = process_logits(logits, sampling(6, temperature=1, top_p=1e-9)[0], 0, None) > -np.inf
     assert left.tolist() == [False, True, False, False, False, False]
-    left = filtered(logits, sampling(6, temperature=1, top_k=99)[0], 0, None) > -np.inf
+    left = process_logits(logits, sampling(6, temperature=1, top_k=99)[0], 0, None) > -np.inf
     assert left.all()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from checks.report import Report
 from oscine.ops import SAMPLING_PARAMS, STOP_END, TALKER_STATE, Backend, TalkerState
-from oscine.ops.reference.sampling import filtered
+from oscine.ops.reference.sampling import process_logits
 
 PROBABILITY = 1e-6
 DRAWS = 64
@@ -28,7 +28,7 @@ def check_sampler(
         seen = np.zeros(len(logits), np.uint32)
         seen[history] = 1
         rules = _rules(stated)
-        scores = filtered(logits, rules[0], len(history), seen)
+        scores = process_logits(logits, rules[0], len(history), seen)
         masses = np.exp(scores - scores.max())
         report.array(f"{at}/probs", masses / masses.sum(), probabilities, PROBABILITY)
         drawn = _chosen(backend, logits, rules, seen, len(history), DRAWS)

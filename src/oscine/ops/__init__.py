@@ -2,7 +2,7 @@
 
 `ops.reference` defines each op in NumPy, by kind. `ops.webgpu` has the same names; there each call
 adds dispatches to the plan that is recorded. Ops return new tensors; operands that they write in
-place they declare (`ops.facts`).
+place they declare (`ops.effects`).
 
 Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B sequences are
 computed side by side, each with a row of state, L rows of each in one pass; W encoded windows; N

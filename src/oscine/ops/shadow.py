@@ -1,7 +1,7 @@
 """Shadow mode (OSCINE_CHECK=1): each op on both sides at once, stopping at the first that differs.
 
-The debugger of the house: slow, since every op waits for the GPU, but it names the op, its call
-and its shapes in the middle of a real run. After each op the GPU is given NumPy's result, so that
+A debugger: it is slow, since every op waits for the GPU, but it names the op, its call and its
+shapes in the middle of a real run. After each op the GPU is given NumPy's result, so that
 a difference belongs to the op it is found in.
 """
 
@@ -19,22 +19,22 @@ from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Ops
 from oscine.ops.check import MATRIX_LIMIT, difference
-from oscine.ops.facts import facts_of
+from oscine.ops.effects import op_effects
 from oscine.ops.reference import Reference, ReferencePlan
 from oscine.ops.webgpu import Gpu
 from oscine.tree import tree_leaves, tree_map
 
 LIMIT = MATRIX_LIMIT  # a wrong kernel differs by far more, rounding by less
 
-OPS = facts_of(Ops)
+OP_EFFECTS = op_effects(Ops)
 
 
 class Pair:
     """A tensor of both sides: NumPy's and the GPU's."""
 
-    def __init__(self, ours: NDArray[Any], theirs: Tensor) -> None:
-        self.ours, self.theirs = ours, theirs
-        self.shape = ours.shape
+    def __init__(self, reference: NDArray[Any], gpu: Tensor) -> None:
+        self.reference, self.gpu = reference, gpu
+        self.shape = reference.shape
 
 
 def side(tree: Any, name: str) -> Any:
@@ -42,7 +42,9 @@ def side(tree: Any, name: str) -> Any:
     return tree_map(attrgetter(name), tree, Pair)
 
 
-def valid(running: NDArray[np.bool_] | None, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+def running_rows(
+    running: NDArray[np.bool_] | None, *arrays: NDArray[Any]
+) -> tuple[NDArray[Any], ...]:
     """Arrays reduced to the rows of running sequences, where others are undefined."""
     if running is None:
         return arrays
@@ -62,7 +64,7 @@ class Shadow:
         self.calls = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in OPS:
+        if name not in OP_EFFECTS:
             raise AttributeError(name)
         return lambda *operands, **options: self.both(name, operands, options)
 
@@ -70,37 +72,39 @@ class Shadow:
         """Run an op on both sides and compare its result and the operands that it declares to
         write."""
         self.calls += 1
-        everything, facts = [*operands, *options.values()], OPS[name]
-        given = signature(getattr(self.reference, name)).bind(*operands, **options).arguments
-        running = given[facts.masked].rows.ours["done"] == 0 if facts.masked else None
-        ours = getattr(self.reference, name)(
-            *(side(tree, "ours") for tree in operands),
-            **{key: side(tree, "ours") for key, tree in options.items()},
+        everything, effects = [*operands, *options.values()], OP_EFFECTS[name]
+        arguments = signature(getattr(self.reference, name)).bind(*operands, **options).arguments
+        running = (
+            arguments[effects.row_mask].rows.reference["done"] == 0 if effects.row_mask else None
         )
-        out = None if ours is None else self.gpu.zeros(ours.shape)
+        expected = getattr(self.reference, name)(
+            *(side(tree, "reference") for tree in operands),
+            **{key: side(tree, "reference") for key, tree in options.items()},
+        )
+        out = None if expected is None else self.gpu.zeros(expected.shape)
 
         def trace() -> None:
             result = getattr(self.gpu, name)(
-                *(side(tree, "theirs") for tree in operands),
-                **{key: side(tree, "theirs") for key, tree in options.items()},
+                *(side(tree, "gpu") for tree in operands),
+                **{key: side(tree, "gpu") for key, tree in options.items()},
             )
             if out is not None:
                 self.gpu.store(result, out)
 
         self.gpu.record(trace).run()
-        for pair in tree_leaves(facts.written(given), Pair):
-            self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
+        for pair in tree_leaves(effects.written(arguments), Pair):
+            self.compare(name, everything, pair.reference, self.gpu.read(pair.gpu))
         if out is None:
             return None
-        self.compare(name, everything, *valid(running, ours, self.gpu.read(out)))
-        self.gpu.write(out, ours)
-        return Pair(ours, out)
+        self.compare(name, everything, *running_rows(running, expected, self.gpu.read(out)))
+        self.gpu.write(out, expected)
+        return Pair(expected, out)
 
     def compare(
-        self, name: str, operands: list[Any], ours: NDArray[Any], found: NDArray[Any]
+        self, name: str, operands: list[Any], expected: NDArray[Any], actual: NDArray[Any]
     ) -> None:
         """Raise DeviceError where the two sides of an op differ."""
-        error = difference(ours, found)
+        error = difference(expected, actual)
         if error > LIMIT:
             shapes = ", ".join(str(tree.shape) for tree in operands if isinstance(tree, Pair))
             raise DeviceError(
@@ -117,31 +121,31 @@ class Shadow:
         return Pair(self.reference.zeros(shape, dtype), self.gpu.zeros(shape, dtype))
 
     def view(self, buffer: Pair, shape: tuple[int, ...]) -> Pair:
-        ours = self.reference.view(buffer.ours, shape)
-        return Pair(ours, self.gpu.view(buffer.theirs, shape))
+        expected = self.reference.view(buffer.reference, shape)
+        return Pair(expected, self.gpu.view(buffer.gpu, shape))
 
     def memory_limits(self) -> tuple[int, int | None]:
         return self.gpu.memory_limits()
 
     def copy(self, source: Pair, target: Pair, pairs: Sequence[tuple[int, int]]) -> None:
-        self.reference.copy(source.ours, target.ours, pairs)
-        self.gpu.copy(source.theirs, target.theirs, pairs)
+        self.reference.copy(source.reference, target.reference, pairs)
+        self.gpu.copy(source.gpu, target.gpu, pairs)
 
     def release(self, *buffers: Pair) -> None:
-        self.gpu.release(*(buffer.theirs for buffer in buffers))
+        self.gpu.release(*(buffer.gpu for buffer in buffers))
 
     def write(self, tensor: Pair, array: NDArray[Any], at: int = 0) -> None:
-        self.reference.write(tensor.ours, array, at)
-        self.gpu.write(tensor.theirs, array, at)
+        self.reference.write(tensor.reference, array, at)
+        self.gpu.write(tensor.gpu, array, at)
 
     def read(self, buffer: Pair) -> NDArray[Any]:
-        return self.reference.read(buffer.ours)
+        return self.reference.read(buffer.reference)
 
     def wait(self) -> None:
         """Both sides have finished when an op returns."""
 
     def snapshot(self, *buffers: Pair) -> Callable[[], tuple[NDArray[Any], ...]]:
-        return self.reference.snapshot(*(buffer.ours for buffer in buffers))
+        return self.reference.snapshot(*(buffer.reference for buffer in buffers))
 
     def record(
         self,
@@ -149,7 +153,7 @@ class Shadow:
         until: Pair | None = None,
         name: str = "",
     ) -> ReferencePlan:
-        return ReferencePlan(trace, None if until is None else until.ours)
+        return ReferencePlan(trace, None if until is None else until.reference)
 
     def bucket_length(self, length: int) -> int:
         return length
@@ -161,15 +165,15 @@ class Shadow:
         return count
 
     def reshape(self, x: Pair, shape: tuple[int, ...]) -> Pair:
-        theirs = Tensor(shape, x.theirs.dtype, x.theirs.buffer)
-        return Pair(x.ours.reshape(shape), theirs)
+        gpu = Tensor(shape, x.gpu.dtype, x.gpu.buffer)
+        return Pair(x.reference.reshape(shape), gpu)
 
     def probe(self, name: str, x: Pair) -> None:
-        self.reference.probe(name, x.ours)
+        self.reference.probe(name, x.reference)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
     def store(self, x: Pair, buffer: Pair) -> None:
-        self.reference.store(x.ours, buffer.ours)
-        self.gpu.write(buffer.theirs, buffer.ours)
+        self.reference.store(x.reference, buffer.reference)
+        self.gpu.write(buffer.gpu, buffer.reference)

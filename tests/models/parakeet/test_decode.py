@@ -45,7 +45,7 @@ from oscine.models.parakeet.weights import (
 )
 from oscine.ops import TRANSDUCER_STATE, Linear, LstmState, TransducerState
 from oscine.ops.reference import Reference
-from oscine.ops.reference.transducer import bonuses, follow
+from oscine.ops.reference.transducer import context_graph_scores, next_graph_node
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 CASES = ("parakeet_tdt", "parakeet_rnnt")
@@ -201,8 +201,10 @@ def naive(weights: ParakeetWeights, encoded: Any, tree: ContextGraph | None = No
         k = best(logits[: config.vocab_size + 1])
         if tree is not None and k != config.blank_id:
             boost = ops.ContextGraphTensors(tree.nodes, tree.arcs)
-            k = best(logits[: config.vocab_size] + bonuses(boost, node, config.vocab_size))
-            node = follow(boost, node, k)
+            k = best(
+                logits[: config.vocab_size] + context_graph_scores(boost, node, config.vocab_size)
+            )
+            node = next_graph_node(boost, node, k)
         duration = 1 if k == config.blank_id else 0
         if config.durations:
             duration = config.durations[best(logits[config.vocab_size + 1 :])]
@@ -407,8 +409,8 @@ def test_the_tree_stands_at_the_longest_beginning_that_was_just_said(
     whole = {tuple(ids) for ids, _ in phrases}
     depth = {(): 0}
     for at, token in enumerate(said):
-        earned = bonuses(boost, node, 4)
-        node = follow(boost, node, token)
+        earned = context_graph_scores(boost, node, 4)
+        node = next_graph_node(boost, node, token)
         history = tuple(said[: at + 1])
         longest = next(history[n:] for n in range(at + 2) if history[n:] in beginnings)
         depth.setdefault(longest, node)
@@ -424,15 +426,19 @@ def test_bonuses_of_a_path() -> None:
         [((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)], 4, depth_scaling=2.0
     )
     boost = ops.ContextGraphTensors(tree.nodes, tree.arcs)
-    assert np.allclose(bonuses(boost, 0, 4), [2, 0.5, 0, 0])  # shared: the higher bonus
-    first = follow(boost, 0, 0)
+    # shared: the higher bonus
+    assert np.allclose(context_graph_scores(boost, 0, 4), [2, 0.5, 0, 0])
+    first = next_graph_node(boost, 0, 0)
     second, third = 2 + np.log(2), 2 + np.log(3)
-    assert np.allclose(bonuses(boost, first, 4), [0, second, -2, 4 + np.log(2)])
-    both = follow(boost, first, 1)  # 0 1: falls back to 1, the beginning of 1 0
+    assert np.allclose(context_graph_scores(boost, first, 4), [0, second, -2, 4 + np.log(2)])
+    both = next_graph_node(boost, first, 1)  # 0 1: falls back to 1, the beginning of 1 0
     back = 0.5 - (2 + second)
-    assert np.allclose(bonuses(boost, both, 4), [back + 1 + np.log(2), back, third, back - 0.5])
-    done = follow(boost, both, 2)
-    assert np.allclose(bonuses(boost, done, 4), [2, 0.5, 0, 0])  # complete: nothing to return
+    assert np.allclose(
+        context_graph_scores(boost, both, 4), [back + 1 + np.log(2), back, third, back - 0.5]
+    )
+    done = next_graph_node(boost, both, 2)
+    # complete: nothing to return
+    assert np.allclose(context_graph_scores(boost, done, 4), [2, 0.5, 0, 0])
 
 
 def test_a_phrase_is_heard_where_it_was_nearly_said() -> None:

@@ -13,8 +13,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
-from oscine.ops.reference.blocks import blocks, cut, spans, valid, window, windows_of
+from oscine.ops.effects import op
+from oscine.ops.reference.blocks import (
+    blocks,
+    chunk_slices,
+    spans,
+    valid_lengths,
+    windows_of,
+    zero_padded_rows,
+)
 from oscine.ops.state import SequenceState, TextDecoderState
 from oscine.ops.types import Cache, QKNorm, RopeTable, SeqLengths, Tensor
 from oscine.threads import parallel_for
@@ -60,14 +67,14 @@ def head_norm(x: Array, weight: Array, eps: float) -> Array:
     return y
 
 
-def rotate(x: Array, rotary: RopeTable, positions: Array) -> Array:
+def apply_rope(x: Array, rotary: RopeTable, positions: Array) -> Array:
     """Rotate the pairs (i, i + W/2) of x [R, heads, W] by the angles at the rows' positions."""
     cos, sin = rotary.cos[positions][:, None], rotary.sin[positions][:, None]
     low, high = np.split(x, 2, axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
-def cached(
+def gather_cached_kv(
     cache: Cache, indirection: Array | None, slot: int, first: int, stop: int
 ) -> tuple[Array, Array]:
     """Keys and values of positions first to stop - 1 as the slot sees them, [C, K·W] each."""
@@ -115,7 +122,7 @@ def attend_rows(
         shape = -1, stop - start, group, width
         y[start:stop, mine] = sums.reshape(shape).swapaxes(0, 1).reshape(stop - start, -1, width)
 
-    parallel_for(piece, product(cut(keys.shape[1], key_heads), range(0, rows, step)))
+    parallel_for(piece, product(chunk_slices(keys.shape[1], key_heads), range(0, rows, step)))
 
 
 def split_groups(q: Array, group: int) -> Array:
@@ -162,7 +169,7 @@ class AttentionOps(Protocol):
         parallel_for(attend, product(range(heads), blocks(length, 4 * length)))
         return y
 
-    @op(writes=("cache",), masked="state")
+    @op(writes=("cache",), row_mask="state")
     def causal_attention(
         self,
         qkv: Tensor,
@@ -205,19 +212,21 @@ class AttentionOps(Protocol):
             if norms is not None:
                 q, k = head_norm(q, norms.q, norms.eps), head_norm(k, norms.k, norms.eps)
             if rope is not None:
-                q, k = rotate(q, rope, positions), rotate(k, rope, positions)
+                q, k = apply_rope(q, rope, positions), apply_rope(k, rope, positions)
             q = q * np.float32(width**-0.5)
             cache.keys[slot, positions % capacity] = k.reshape(count, -1)
             cache.values[slot, positions % capacity] = v.reshape(count, -1)
             first = 0 if window is None else max(0, start - window + 1)
             keys, values = (
                 part.astype(np.float32, copy=False).reshape(-1, key_heads, width)
-                for part in cached(cache, state.cache_indirection, slot, first, start + count)
+                for part in gather_cached_kv(
+                    cache, state.cache_indirection, slot, first, start + count
+                )
             )
             attend_rows(q, keys, values, start - first, window, y[b, :count])
         return y.reshape(-1, heads * width)
 
-    @op(masked="state")
+    @op(row_mask="state")
     def cross_attention(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
         """Each sequence attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
 
@@ -289,7 +298,7 @@ class AttentionOps(Protocol):
         packed = qkv.reshape(batch, rows, 3, heads, -1)
         u, v, r = (x.reshape(-1, heads, width // heads) for x in (bias_u, bias_v, positions))
         y = np.zeros((batch, rows, heads, width // heads), np.float32)
-        counts = valid(lengths)
+        counts = valid_lengths(lengths)
 
         def attend(block: tuple[int, tuple[int, int, int]]) -> None:
             head, (b, start, stop) = block
@@ -302,13 +311,13 @@ class AttentionOps(Protocol):
             scores = ((q + u[:, head]) * scale) @ packed[b, first:last, 1, head].T
             # Row a of the block meets key j at relative position start + a - j: a Toeplitz band.
             low = centre - (stop - 1) + first
-            places = window(r[:, head], low, low + queries + keys - 1, len(r))
-            by_place = ((q + v[:, head]) * scale) @ places.T
-            step = by_place.itemsize
+            distances = zero_padded_rows(r[:, head], low, low + queries + keys - 1, len(r))
+            by_distance = ((q + v[:, head]) * scale) @ distances.T
+            step = by_distance.itemsize
             scores += np.lib.stride_tricks.as_strided(
-                by_place[:, queries - 1 :],
+                by_distance[:, queries - 1 :],
                 (queries, keys),
-                ((by_place.shape[1] - 1) * step, step),
+                ((by_distance.shape[1] - 1) * step, step),
             )
             if band:
                 offset = np.arange(first, last) - np.arange(start, stop)[:, None]

@@ -15,14 +15,14 @@ Array = NDArray[Any]
 BLOCK_BYTES = 1 << 19  # a second-level cache; half and twice as much are not faster, as measured
 
 
-def cut(length: int, step: int) -> Iterator[slice]:
+def chunk_slices(length: int, step: int) -> Iterator[slice]:
     """Slices of `step` from 0 to length."""
     return (slice(start, min(start + step, length)) for start in range(0, length, step))
 
 
 def blocks(rows: int, row_bytes: int) -> Iterator[slice]:
     """Slices of rows of about BLOCK_BYTES."""
-    return cut(rows, max(1, BLOCK_BYTES // row_bytes))
+    return chunk_slices(rows, max(1, BLOCK_BYTES // row_bytes))
 
 
 def windows_of(x: Array, batch: int) -> list[Array]:
@@ -32,7 +32,7 @@ def windows_of(x: Array, batch: int) -> list[Array]:
     return np.split(x, batch)
 
 
-def valid(lengths: SeqLengths) -> list[int]:
+def valid_lengths(lengths: SeqLengths) -> list[int]:
     """The number of rows of each sequence."""
     return [-(-int(frames) // lengths.per) for frames in lengths.frames]
 
@@ -44,7 +44,7 @@ def spans(batch: int, rows: int, step: int) -> Iterator[tuple[int, int, int]]:
             yield b, start, min(start + step, rows)
 
 
-def window(x: Array, start: int, stop: int, count: int) -> Array:
+def zero_padded_rows(x: Array, start: int, stop: int, count: int) -> Array:
     """A copy of rows start to stop, zero outside 0 to count."""
     y = np.zeros((stop - start, *x.shape[1:]), x.dtype)
     first, last = max(start, 0), min(stop, count)

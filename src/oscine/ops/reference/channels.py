@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
+from oscine.ops.effects import op
 from oscine.ops.reference.activations import ACTIVATIONS
 from oscine.ops.reference.blocks import blocks
 from oscine.ops.types import Activation, Snake, Tensor

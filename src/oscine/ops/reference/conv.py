@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
+from oscine.ops.effects import op
 from oscine.ops.reference.activations import sigmoid
-from oscine.ops.reference.blocks import blocks, cut, spans, valid, window
+from oscine.ops.reference.blocks import blocks, chunk_slices, spans, valid_lengths, zero_padded_rows
 from oscine.ops.reference.linear import LinearOps
 from oscine.ops.types import Activation, ConvParams, Linear, SeqLengths, Tensor
 from oscine.threads import parallel_for
@@ -157,13 +157,13 @@ class ConvOps(LinearOps, Protocol):
             windows(seen, rows, width, params),
         )
         step = max(GATHERED_ROWS, COLUMN_BYTES // (4 * width * inputs))
-        for part in cut(len(y), step):
+        for part in chunk_slices(len(y), step):
             columns = np.empty((part.stop - part.start, width, inputs), np.float32)
 
             def work(to: slice, columns: Array = columns, first: int = part.start) -> None:
                 gather(looks, first + to.start, columns[to])
 
-            parallel_for(work, cut(len(columns), GATHERED_ROWS))
+            parallel_for(work, chunk_slices(len(columns), GATHERED_ROWS))
             y[part] = self.linear(
                 columns.reshape(len(columns), -1),
                 matrix,
@@ -213,14 +213,14 @@ class ConvOps(LinearOps, Protocol):
             rows, width = -(-rows // 2), -(-width // 2)
         y = np.empty((batch, rows, width, channels), np.float32)
         kernel = first.weight.reshape(9, channels)
-        counts = valid(lengths)
+        counts = valid_lengths(lengths)
 
         def block(span: tuple[int, int, int]) -> None:
             b, start, stop = span
             ranges = [(start, stop)]  # of rows of each stage, the last first, then of the mel
             for _ in range(stages):
                 ranges.append((2 * ranges[-1][0] - 1, 2 * ranges[-1][1]))
-            x = window(image[b], *ranges[-1], counts[b])
+            x = zero_padded_rows(image[b], *ranges[-1], counts[b])
             taps = np.lib.stride_tricks.sliding_window_view(x, (3, 3))[::2, ::2]
             hidden = taps.reshape(*taps.shape[:2], 9) @ kernel
             if first.bias is not None:
@@ -249,14 +249,14 @@ class ConvOps(LinearOps, Protocol):
         batch, (taps, width) = len(lengths.frames), conv.weight.shape
         packed = x.reshape(batch, -1, 2 * width)
         y = np.zeros((batch, packed.shape[1], width), np.float32)
-        counts = valid(lengths)
+        counts = valid_lengths(lengths)
 
         def block(span: tuple[int, int, int]) -> None:
             b, start, stop = span
             stop = min(stop, counts[b])
             if start >= stop:
                 return
-            part = window(packed[b], start - taps // 2, stop + taps // 2, counts[b])
+            part = zero_padded_rows(packed[b], start - taps // 2, stop + taps // 2, counts[b])
             gated = part[:, :width] * sigmoid(part[:, width:])
             out = y[b, start:stop]
             if conv.bias is not None:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
-from oscine.ops.reference.blocks import cut
+from oscine.ops.effects import op
+from oscine.ops.reference.blocks import chunk_slices
 from oscine.ops.state import SequenceState, TalkerState, TextDecoderState
 from oscine.ops.types import Tensor
 from oscine.threads import parallel_for
@@ -25,7 +25,7 @@ DISTANCES = 1 << 16  # values of the differences in a block of a codebook search
 class EmbeddingOps(Protocol):
     """Embeddings and codebooks: B sequences of L rows, a row of state each, S slots, width D."""
 
-    @op(masked="state")
+    @op(row_mask="state")
     def embed(
         self,
         table: Tensor,
@@ -35,12 +35,12 @@ class EmbeddingOps(Protocol):
     ) -> Tensor:
         """table[token] + positions[p] -> [B·L, D]; tokens of prompt [B, L], or else state.token."""
         tokens = state.rows["token"][:, None] if prompt is None else prompt
-        places = state.rows["position"][:, None] + np.arange(tokens.shape[1])
-        places = np.minimum(places, len(positions) - 1)  # rows past the length are undefined
-        y: Array = table[tokens] + positions[places]
+        indices = state.rows["position"][:, None] + np.arange(tokens.shape[1])
+        indices = np.minimum(indices, len(positions) - 1)  # rows past the length are undefined
+        y: Array = table[tokens] + positions[indices]
         return y.reshape(-1, table.shape[1])
 
-    @op(writes=("total",), masked="state")
+    @op(writes=("total",), row_mask="state")
     def code_embedding(
         self,
         table: Tensor,
@@ -63,7 +63,7 @@ class EmbeddingOps(Protocol):
         y: Array = rows if projected is None else projected[codes]
         return y if before is None else np.stack([before, y], axis=1).reshape(-1, y.shape[1])
 
-    @op(masked="state")
+    @op(row_mask="state")
     def sum_embeddings(
         self, total: Tensor, table: Tensor, text: Tensor, state: TalkerState
     ) -> Tensor:
@@ -74,8 +74,8 @@ class EmbeddingOps(Protocol):
         """
         rows, slots = state.rows, state.rows["slot"]
         codes = np.where(rows["done"] == 0, rows["token"], 0)
-        places = np.minimum(rows["count"].astype(int), rows["texts"]) - 1
-        y: Array = total[slots] + table[codes] + text[slots, np.maximum(places, 0)]
+        indices = np.minimum(rows["count"].astype(int), rows["texts"]) - 1
+        y: Array = total[slots] + table[codes] + text[slots, np.maximum(indices, 0)]
         return y
 
     @op()
@@ -97,17 +97,17 @@ class EmbeddingOps(Protocol):
 
         def work(rows: slice) -> None:
             distances = np.empty((rows.stop - rows.start, len(table)), np.float32)
-            for part in cut(len(table), max(1, DISTANCES // table.shape[1])):
+            for part in chunk_slices(len(table), max(1, DISTANCES // table.shape[1])):
                 difference = x[rows, None] - table[part]
                 np.einsum("tnd,tnd->tn", difference, difference, out=distances[:, part])
             found = distances.argmin(1)
             codes[rows, group] = found
             np.subtract(x[rows], table[found], out=y[rows])
 
-        parallel_for(work, cut(len(x), 4))
+        parallel_for(work, chunk_slices(len(x), 4))
         return y
 
-    @op(masked="state")
+    @op(row_mask="state")
     def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
         """Row length[b] - 1 of each sequence: x [B·L, D] -> [B, D].
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
+from oscine.ops.effects import op
 from oscine.ops.reference.activations import ACTIVATIONS, silu
-from oscine.ops.reference.blocks import blocks, cut
+from oscine.ops.reference.blocks import blocks, chunk_slices
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm, Tensor
 from oscine.threads import parallel_for
 
@@ -29,7 +29,7 @@ def tiles(rows: int, weight: Array) -> Iterator[tuple[slice, slice]]:
     """A product's result [rows, outputs] in pieces: rows of it, or else outputs of it."""
     outputs = len(weight)
     step = outputs if rows > TILE_ROWS else max(1, TILE_BYTES // weight[0].nbytes)
-    return product(cut(rows, TILE_ROWS), cut(outputs, step))
+    return product(chunk_slices(rows, TILE_ROWS), chunk_slices(outputs, step))
 
 
 def strips(rows: int, outputs: slice, inputs: int) -> Iterator[slice]:
@@ -38,7 +38,9 @@ def strips(rows: int, outputs: slice, inputs: int) -> Iterator[slice]:
     step = length
     if 2 <= rows <= STRIP_ROWS:
         step = max(1, min(STRIP_RESULTS // rows, STRIP_PRODUCTS // (rows * inputs)))
-    return (slice(outputs.start + s.start, outputs.start + s.stop) for s in cut(length, step))
+    return (
+        slice(outputs.start + s.start, outputs.start + s.stop) for s in chunk_slices(length, step)
+    )
 
 
 def normed(ops: LinearOps, x: Array, norm: LayerNorm | RmsNorm | None) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
+from oscine.ops.effects import op
 from oscine.ops.state import (
     NEG_INF,
     STOP_END,
@@ -52,9 +52,11 @@ def gumbel(seed: int, count: int, ids: Array) -> Array:
     return noise
 
 
-def allowed(masks: Array, rule: Array, line: Array) -> Array:
-    """Ids that may follow [V]: suppression, then timestamp rules a to d of specs (openai's
-    order)."""
+def allowed_by_timestamp_rules(masks: Array, rule: Array, line: Array) -> Array:
+    """Ids that the suppression mask and timestamp rules a to d leave, bool [V], in openai's order.
+
+    Rule e is apply_timestamp_probability_rule.
+    """
     first, mask = line["count"] == 0, masks[rule["mask"]]
     allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
     begin, end = int(rule["timestamp_begin"]), int(rule["end"])
@@ -72,7 +74,7 @@ def allowed(masks: Array, rule: Array, line: Array) -> Array:
     return allowed
 
 
-def log_softmax(scores: Array, rule: Array) -> tuple[int, float]:
+def apply_timestamp_probability_rule(scores: Array, rule: Array) -> tuple[int, float]:
     """Timestamp rule e: the first id that may be chosen, and log Σ e^scores from it on."""
     begin, top = int(rule["timestamp_begin"]), scores.max()
     weights = np.exp(scores - top)
@@ -82,11 +84,11 @@ def log_softmax(scores: Array, rule: Array) -> tuple[int, float]:
     return 0, float(top + np.log(weights.sum()))
 
 
-def choose(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
+def pick_token_and_logprob(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
     """The token, and its log-probability among the ids that the filters leave."""
     if scores.max() == -np.inf:  # every id is suppressed
         return int(rule["end"]), 0.0
-    low, total = log_softmax(scores, rule)
+    low, total = apply_timestamp_probability_rule(scores, rule)
     finished = scores[low:]
     if line["temperature"] > 0:
         noise = gumbel(int(line["seed"]), int(line["count"]), np.arange(low, low + len(finished)))
@@ -102,16 +104,16 @@ def beam_candidates(
     """The most likely continuations of a beam: total log-probability, the beam, the token."""
     line = state.rows[b]
     rule = params[line["slot"]]
-    scores = np.where(allowed(masks, rule, line), row, -np.inf)
+    scores = np.where(allowed_by_timestamp_rules(masks, rule, line), row, -np.inf)
     if scores.max() == -np.inf:  # every id is suppressed
         return [(float(line["sum_logprob"]), b, int(rule["end"]))]
-    low, total = log_softmax(scores, rule)
+    low, total = apply_timestamp_probability_rule(scores, rule)
     best = low + np.argsort(-scores[low:], kind="stable")[: beams + 1]
     before = float(line["sum_logprob"]) - total
     return [(before + float(scores[t]), b, int(t)) for t in best if scores[t] > -np.inf]
 
 
-def next_beams(
+def select_beams(
     candidates: list[tuple[float, int, int]],
     params: Array,
     state: TextDecoderState,
@@ -138,9 +140,9 @@ def next_beams(
             if free == lines.stop:
                 break
         elif not finished.rows[group]["filled"].all():
-            place = int(np.argmin(finished.rows[group]["filled"]))
-            finished.rows[group, place] = (1, rows[parent]["count"], score, 0)
-            finished.tokens[group, place] = tokens[slots[parent]]
+            index = int(np.argmin(finished.rows[group]["filled"]))
+            finished.rows[group, index] = (1, rows[parent]["count"], score, 0)
+            finished.tokens[group, index] = tokens[slots[parent]]
     state.rows["done"][free : lines.stop] = STOP_END  # no candidate is left for these
     state.rows["sum_logprob"][free : lines.stop] = NEG_INF
     if finished.rows[group]["filled"].all():
@@ -171,7 +173,7 @@ def advance(token: int, rule: Array, line: Array, tokens: Array) -> None:
 
 def advance_talker(code: int, state: TalkerState, b: int) -> None:
     """Append the code to a sequence of the talker and advance its row."""
-    line, (_, room, groups) = state.rows[b], state.codes.shape
+    line, (_, capacity, groups) = state.rows[b], state.codes.shape
     state.codes[line["slot"], line["count"], line["group"]] = code
     line["token"] = code
     if line["group"] == 0:
@@ -182,11 +184,11 @@ def advance_talker(code: int, state: TalkerState, b: int) -> None:
         line["count"] += 1
         line["position"] += line["length"]
         line["length"] = 1
-        if line["count"] >= min(int(line["limit"]), room):
+        if line["count"] >= min(int(line["limit"]), capacity):
             line["done"] = STOP_LENGTH
 
 
-def filtered(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
+def process_logits(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
     """The scores [V] whose softmax sample_code draws from, -inf for excluded ids.
 
     logits [V]; rule: one of SAMPLING_PARAMS; count: frames so far; seen [V] as in TalkerState at
@@ -237,7 +239,7 @@ class SamplingOps(Protocol):
                     np.exp(row[params[line["slot"]]["no_speech"]] - top) / total
                 )
 
-    @op(masked="state")
+    @op(row_mask="state")
     def apply_penalties(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> Tensor:
         """Apply repetition_penalty and no_repeat_ngram to logits [B, V] -> [B, V].
 
@@ -281,8 +283,8 @@ class SamplingOps(Protocol):
                 line["done"] = STOP_NONFINITE
                 continue
             rule = params[line["slot"]]
-            scores = np.where(allowed(masks, rule, line), row, -np.inf)
-            token, logprob = choose(scores, rule, line)
+            scores = np.where(allowed_by_timestamp_rules(masks, rule, line), row, -np.inf)
+            token, logprob = pick_token_and_logprob(scores, rule, line)
             line["sum_logprob"] += logprob
             advance(token, rule, line, state.tokens[line["slot"]])
 
@@ -325,7 +327,7 @@ class SamplingOps(Protocol):
                 candidates.sort(
                     key=lambda candidate: -candidate[0]
                 )  # stable: openai's order among equals
-                next_beams(candidates, params, state, lines, finished)
+                select_beams(candidates, params, state, lines, finished)
 
     @op()
     def token_probs(
@@ -375,7 +377,7 @@ class SamplingOps(Protocol):
                 continue
             count, group, slot = (int(line[name]) for name in ("count", "group", "slot"))
             rule, seen = params[slot], state.seen[slot] if group == 0 else None
-            scores = filtered(last[b], rule, count, seen)
+            scores = process_logits(last[b], rule, count, seen)
             if scores.max() == np.inf:
                 line["done"] = STOP_NONFINITE
                 continue

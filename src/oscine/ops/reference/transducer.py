@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.facts import op
+from oscine.ops.effects import op
 from oscine.ops.reference.activations import sigmoid
 from oscine.ops.reference.linear import LinearOps
 from oscine.ops.state import (
@@ -37,7 +37,7 @@ from oscine.ops.types import Cell, Linear, Tensor
 Array = NDArray[Any]
 
 
-def bonuses(boost: ContextGraphTensors, node: int, labels: int) -> Array:
+def context_graph_scores(boost: ContextGraphTensors, node: int, labels: int) -> Array:
     """The bonus of each label at a node: [V] float32, from the deepest node with an arc for it."""
     found = np.full(labels, np.nan, np.float32)
     back = np.float32(0)
@@ -52,26 +52,26 @@ def bonuses(boost: ContextGraphTensors, node: int, labels: int) -> Array:
         node = int(here["fail"])
 
 
-def follow(boost: ContextGraphTensors, node: int, token: int) -> int:
-    """The node that a label leads to."""
+def next_graph_node(boost: ContextGraphTensors, node: int, token: int) -> int:
+    """The node that a label leads to: along its arc, else from the longest suffix that has one."""
     while True:
         here = boost.nodes[node]
         arcs = boost.arcs[here["first"] : here["first"] + here["count"]]
-        place = int(np.searchsorted(arcs["token"], token))
-        if place < len(arcs) and arcs[place]["token"] == token:
-            return int(arcs[place]["node"])
+        index = int(np.searchsorted(arcs["token"], token))
+        if index < len(arcs) and arcs[index]["token"] == token:
+            return int(arcs[index]["node"])
         if here["fail"] == node:
             return node
         node = int(here["fail"])
 
 
-def fresh_rows(state: TransducerState) -> Array:
+def rows_to_predict(state: TransducerState) -> Array:
     """A copy of the rows for whose label the prediction network has not run yet."""
     fresh: Array = state.rows[(state.rows["done"] == 0) & (state.rows["fresh"] == 1)]
     return fresh
 
 
-def decide(
+def decode_frame(
     logits: Array, params: Array, row: Array, decisions: Array, boost: ContextGraphTensors | None
 ) -> None:
     """Decide on one frame, append the decision and advance the row."""
@@ -83,7 +83,7 @@ def decide(
     token = int(np.argmax(scores))
     blank = token == labels
     if boost is not None and not blank:
-        token = int(np.argmax(scores[:-1] + bonuses(boost, int(row["node"]), labels)))
+        token = int(np.argmax(scores[:-1] + context_graph_scores(boost, int(row["node"]), labels)))
     top = scores.max()
     probability = np.exp(scores[token] - top) / np.exp(scores - top).sum()
     duration = int(lengths[np.argmax(logits[labels + 1 :])]) if len(lengths) else int(blank)
@@ -97,7 +97,7 @@ def decide(
     if not blank:
         row["token"], row["fresh"], row["half"] = token, 1, 1 - row["half"]
         if boost is not None:
-            row["node"] = follow(boost, int(row["node"]), token)
+            row["node"] = next_graph_node(boost, int(row["node"]), token)
     if row["position"] >= row["length"]:
         row["done"] = STOP_END
     elif row["count"] >= row["limit"]:
@@ -116,7 +116,7 @@ class TransducerOps(LinearOps, Protocol):
 
         c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of the state into the other.
         """
-        rows = fresh_rows(state)
+        rows = rows_to_predict(state)
         if not len(rows):
             return
         before, slots = rows["half"], rows["slot"]
@@ -129,7 +129,7 @@ class TransducerOps(LinearOps, Protocol):
             x = sigmoid(o) * np.tanh(c)
             hidden[slots, 1 - before], carry[slots, 1 - before] = x, c
 
-    @op(writes=("memory.joint",), masked="state")
+    @op(writes=("memory.joint",), row_mask="state")
     def joint_network(
         self, x: Tensor, project: Linear, memory: LstmState, state: TransducerState, block: int
     ) -> Tensor:
@@ -139,16 +139,16 @@ class TransducerOps(LinearOps, Protocol):
         project(h), of the last layer, is computed for fresh rows and stored in memory.joint. Frames
         past the end repeat the last.
         """
-        rows, fresh = state.rows, fresh_rows(state)
+        rows, fresh = state.rows, rows_to_predict(state)
         if len(fresh):
             hidden = memory.hidden[fresh["slot"], -1, 1 - fresh["half"]]
             memory.joint[fresh["slot"]] = self.linear(hidden, project)
         running = np.flatnonzero(rows["done"] == 0)
         last = np.maximum(rows["length"][running].astype(int), 1) - 1
         frames = rows["position"][running].astype(int)[:, None] + np.arange(block)
-        places = rows["first"][running].astype(int)[:, None] + np.minimum(frames, last[:, None])
+        indices = rows["first"][running].astype(int)[:, None] + np.minimum(frames, last[:, None])
         y = np.zeros((len(rows), block, x.shape[1]), np.float32)
-        y[running] = np.maximum(x[places] + memory.joint[rows["slot"][running], None], 0)
+        y[running] = np.maximum(x[indices] + memory.joint[rows["slot"][running], None], 0)
         return y.reshape(-1, x.shape[1])
 
     @op(writes=("state",))
@@ -176,7 +176,7 @@ class TransducerOps(LinearOps, Protocol):
             decisions = state.decisions[row["slot"]]
             start, row["fresh"] = int(row["position"]), 0
             while not row["done"] and not row["fresh"] and row["position"] < start + len(block):
-                decide(block[int(row["position"]) - start], params, row, decisions, boost)
+                decode_frame(block[int(row["position"]) - start], params, row, decisions, boost)
 
     @op()
     def argmax_prob(self, logits: Tensor) -> Tensor:
