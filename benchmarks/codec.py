@@ -3,8 +3,9 @@
 
 Usage: codec.py [--frames 4] [--device gpu] [--repeat 10] [--all | --voices]. Microseconds an op on
 the GPU itself, in a chain over several copies of the weight, so that no cache holds them; TFLOP/s.
-With --all every tiling beside the chosen one: ops.webgpu.conv.tiles and few are chosen from these
-tables. The last line sums the chosen ones, as often as each comes in a call of so many frames.
+With --all every tiling beside the chosen one: tiles and skinny_tile of ops.webgpu.conv are chosen
+from these tables. The last line sums the chosen ones, as often as each comes in a call of that
+many frames.
 With --voices the whole decoder instead, random weights, for several voices in one call:
 milliseconds a frame of each voice, and the memory that a voice takes.
 """
@@ -54,7 +55,11 @@ SHAPES = (
 )
 VOICES, FRAMES = (1, 4, 16), (1, 4, 12)  # of a call
 NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float32)
-CHOSEN = {"few": conv.few, "tiles": conv.tiles, "SHORT": conv.SHORT}
+CHOSEN = {
+    "skinny_tile": conv.skinny_tile,
+    "tiles": conv.tiles,
+    "MAX_SKINNY_ROWS": conv.MAX_SKINNY_ROWS,
+}
 Choice = tuple[str, dict[str, Any]]  # and what of conv it stands on
 
 
@@ -116,14 +121,14 @@ def others(rows: int, outputs: int, depth: int) -> Iterator[Choice]:
         for tile in (4, 8, 16):
             for lanes in (32, 64, 128):
                 if tile / 2 < rows or tile == 4:
-                    how = {"few": lambda *_, t=tile, n=lanes: (t, n), "SHORT": 64}
-                    yield f"few, tile {tile}, lanes {lanes}", how
+                    how = {"skinny_tile": lambda *_, t=tile, n=lanes: (t, n), "MAX_SKINNY_ROWS": 64}
+                    yield f"skinny_tile, tile {tile}, lanes {lanes}", how
     if rows > 8:
         for columns in (64, 96, 128):
             for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24):
                 groups = -(-outputs // columns) * -(-rows // 64) * splits
                 if depth // splits >= 64 and (splits == 1 or 60 <= groups <= 1100):
-                    how = {"tiles": lambda *_, c=columns, s=splits: (c, s), "SHORT": 0}
+                    how = {"tiles": lambda *_, c=columns, s=splits: (c, s), "MAX_SKINNY_ROWS": 0}
                     yield f"columns {columns}, splits {splits} ({groups} groups)", how
 
 

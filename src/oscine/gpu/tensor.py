@@ -20,7 +20,7 @@ class Tensor:
     dtype: np.dtype[Any]
     buffer: Any = None
     parts: tuple[Tensor, ...] = ()
-    rounded: bool = False  # computed from float16 values: matrix units may round it to float16
+    may_round_to_f16: bool = False  # computed from float16: matrix units may round it again
 
     @property
     def nbytes(self) -> int:

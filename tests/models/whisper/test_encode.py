@@ -119,7 +119,7 @@ def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) ->
     assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None)]
     assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.cross_kv)
     assert [kernel for kernel, _ in rounded] == ["gemm", "to_f16"] * len(runner.memory.cross_kv)
-    assert not any("WINDOW" in dict(parameters) for _, parameters in own.pipelines.compiled)
+    assert not any("ITEM_ROWS" in dict(parameters) for _, parameters in own.pipelines.compiled)
 
 
 @pytest.mark.gpu

@@ -40,10 +40,10 @@ fn query(row: u32, head: u32, column: u32) -> vec4<f32> {
   return qkv[min(row, ROWS - 1u) * 3u * HEADS * W4 + head + column];
 }
 
-// use _highest
+// use _row_max
 
 // The four scores of a row for keys key + 8·{0..3}, masked past the last key.
-fn masked(scores: vec4<f32>, key: u32) -> vec4<f32> {
+fn mask_scores(scores: vec4<f32>, key: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 8u, key + 16u, key + 24u);
   return select(vec4<f32>(NEG_INF), scores * SCALE, keys < vec4<u32>(ROWS));
 }
@@ -100,10 +100,10 @@ fn main(
         s3 += vec4<f32>(dot(q3, k0), dot(q3, k1), dot(q3, k2), dot(q3, k3));
       }
     }
-    s0 = masked(s0, key + across);
-    s1 = masked(s1, key + across);
-    s2 = masked(s2, key + across);
-    s3 = masked(s3, key + across);
+    s0 = mask_scores(s0, key + across);
+    s1 = mask_scores(s1, key + across);
+    s2 = mask_scores(s2, key + across);
+    s3 = mask_scores(s3, key + across);
     // Four keys eight apart share a vec4: the values are taken in the same order.
     weights[down * 8u + across] = s0;
     weights[(down + 16u) * 8u + across] = s1;
@@ -112,7 +112,7 @@ fn main(
     workgroupBarrier();
     fetch(me, key, 2u, head, columns);
     let highs = vec4<f32>(
-      highest(down), highest(down + 16u), highest(down + 32u), highest(down + 48u)
+      row_max(down), row_max(down + 16u), row_max(down + 32u), row_max(down + 48u)
     );
     let higher = max(tops, highs);
     let fade = exp(tops - higher);

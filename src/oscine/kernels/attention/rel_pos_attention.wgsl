@@ -79,10 +79,10 @@ fn fetch_values(me: u32, key: u32, head: u32, column: u32) {
   }
 }
 
-// use _highest
+// use _row_max
 
 // The four scores of a query for keys key + 8·{0..3}, masked outside the band and the length.
-fn masked(scores: vec4<f32>, row: u32, key: u32, count: u32) -> vec4<f32> {
+fn mask_scores(scores: vec4<f32>, row: u32, key: u32, count: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 8u, key + 16u, key + 24u);
   let near = (keys + BEFORE >= vec4<u32>(row)) & (keys <= vec4<u32>(row + AFTER));
   return select(vec4<f32>(NEG_INF), scores * SCALE, near & (keys < vec4<u32>(count)));
@@ -156,14 +156,14 @@ fn main(
         s1 += vec4<f32>(dot(b1, r0), dot(b1, r1), dot(b1, r2), dot(b1, r3));
       }
     }
-    s0 = masked(s0, first + down, key + across, count);
-    s1 = masked(s1, first + down + 16u, key + across, count);
+    s0 = mask_scores(s0, first + down, key + across, count);
+    s1 = mask_scores(s1, first + down + 16u, key + across, count);
     // Four keys eight apart share a vec4: the values are taken in the same order.
     weights[down * 8u + across] = s0;
     weights[(down + 16u) * 8u + across] = s1;
     workgroupBarrier();
     fetch_values(me, key, head, columns);
-    let higher = max(tops, vec2<f32>(highest(down), highest(down + 16u)));
+    let higher = max(tops, vec2<f32>(row_max(down), row_max(down + 16u)));
     let fade = exp(tops - higher);
     tops = higher;
     workgroupBarrier();

@@ -4,8 +4,8 @@
 // an invocation each 8 rows by 4. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), parts of the depth):
 // of several parts y is the sums, [parts, R, OUTPUTS], for conv1d_reduce.wgsl.
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
-// use _conv_end
-// use _convolved
+// use _conv_epilogue
+// use _conv_addressing
 const COLUMNS: u32 = 64u;
 const OUTPUTS4: u32 = OUTPUTS / 4u;
 const ACROSS: u32 = COLUMNS / 4u;
@@ -35,12 +35,12 @@ fn store(end: End, row: u32, column: u32, sums: vec4<f32>) {
     y[end.begin + at] = sums;
     return;
   }
-  y[at] = finished(at, column, sums);
+  y[at] = epilogue(at, column, sums);
 }
 
 // Where a row of x begins, or one of the weight.
 fn fetched(row: u32, rows: u32, of_x: bool) -> u32 {
-  return select(row * K4, first_of(row, rows), of_x);
+  return select(row * K4, row_offset(row, rows), of_x);
 }
 
 // Past the depth's end the weight is 0, and x the last of its values.
@@ -81,7 +81,7 @@ fn main(
   var r2 = vec4<f32>();
   var r3 = vec4<f32>();
   if (fetches_x) {
-    let k = spread(min(first + deep, K4 - 1u));
+    let k = tap_offset(min(first + deep, K4 - 1u));
     r0 = x[f0 + k];
     r1 = x[f1 + k];
     r2 = x[f2 + k];
@@ -120,7 +120,7 @@ fn main(
     workgroupBarrier();
     let next = k4 + 4u + deep;
     if (fetches_x) {
-      let k = spread(min(next, K4 - 1u));
+      let k = tap_offset(min(next, K4 - 1u));
       r0 = x[f0 + k];
       r1 = x[f1 + k];
       r2 = x[f2 + k];

@@ -5,7 +5,7 @@
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
 // use _activation
-// use _convolved
+// use _conv_addressing
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> w: array<Packed>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;
@@ -39,10 +39,10 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let rows = arrayLength(&y) / OUTPUTS;
   let o = workgroup.y * 4u;
   for (var row = first_row(workgroup.x); row < rows; row += row_step(workgroups.x)) {
-    let first = first_of(row, rows);
+    let first = row_offset(row, rows);
     var sum = vec4<f32>();
     for (var k4 = ROW_GROUP.lane; k4 < K4; k4 += ROW_GROUP.lanes) {
-      let v = x[first + spread(k4)];
+      let v = x[first + tap_offset(k4)];
       sum.x += product(o, k4, v);
       sum.y += product(o + 1u, k4, v);
       sum.z += product(o + 2u, k4, v);

@@ -1,7 +1,7 @@
 // y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [parts, R, OUTPUTS]
 // y and add [R, OUTPUTS], OUTPUTS a multiple of 4; R and the parts are those of the bindings.
 // Launch ceil(R · OUTPUTS / 512), folded at 65,535.
-// use _conv_end
+// use _conv_epilogue
 const OUTPUTS: u32 = 4u;
 const BIAS: bool = false;
 const ADD: bool = false;
@@ -26,5 +26,5 @@ fn main(
   for (var at = i; at < arrayLength(&sums); at += count) {
     value += sums[at];
   }
-  y[i] = finished(i, i % (OUTPUTS / 4u), value);
+  y[i] = epilogue(i, i % (OUTPUTS / 4u), value);
 }

@@ -8,7 +8,7 @@
 // use _skinny_sums
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
 // use _activation
-// use _convolved
+// use _conv_addressing
 const TILE: u32 = 16u;
 const LANES: u32 = 128u;
 
@@ -39,22 +39,22 @@ fn run(workgroup: vec3<u32>, me: u32) {
   var p2 = w[w2 + start];
   var p3 = w[w3 + start];
   let end = rows - 1u;  // past the end the last row is read once more
-  let r0 = first_of(min(first + 0u, end), rows);
-  let r1 = first_of(min(first + 1u, end), rows);
-  let r2 = first_of(min(first + 2u, end), rows);
-  let r3 = first_of(min(first + 3u, end), rows);
-  let r4 = first_of(min(first + 4u, end), rows);
-  let r5 = first_of(min(first + 5u, end), rows);
-  let r6 = first_of(min(first + 6u, end), rows);
-  let r7 = first_of(min(first + 7u, end), rows);
-  let r8 = first_of(min(first + 8u, end), rows);
-  let r9 = first_of(min(first + 9u, end), rows);
-  let r10 = first_of(min(first + 10u, end), rows);
-  let r11 = first_of(min(first + 11u, end), rows);
-  let r12 = first_of(min(first + 12u, end), rows);
-  let r13 = first_of(min(first + 13u, end), rows);
-  let r14 = first_of(min(first + 14u, end), rows);
-  let r15 = first_of(min(first + 15u, end), rows);
+  let r0 = row_offset(min(first + 0u, end), rows);
+  let r1 = row_offset(min(first + 1u, end), rows);
+  let r2 = row_offset(min(first + 2u, end), rows);
+  let r3 = row_offset(min(first + 3u, end), rows);
+  let r4 = row_offset(min(first + 4u, end), rows);
+  let r5 = row_offset(min(first + 5u, end), rows);
+  let r6 = row_offset(min(first + 6u, end), rows);
+  let r7 = row_offset(min(first + 7u, end), rows);
+  let r8 = row_offset(min(first + 8u, end), rows);
+  let r9 = row_offset(min(first + 9u, end), rows);
+  let r10 = row_offset(min(first + 10u, end), rows);
+  let r11 = row_offset(min(first + 11u, end), rows);
+  let r12 = row_offset(min(first + 12u, end), rows);
+  let r13 = row_offset(min(first + 13u, end), rows);
+  let r14 = row_offset(min(first + 14u, end), rows);
+  let r15 = row_offset(min(first + 15u, end), rows);
   // Names, not an array, so that they stay in registers.
   var a0 = vec4<f32>();
   var a1 = vec4<f32>();
@@ -79,7 +79,7 @@ fn run(workgroup: vec3<u32>, me: u32) {
     p1 = w[w1 + next];
     p2 = w[w2 + next];
     p3 = w[w3 + next];
-    let at = spread(k);
+    let at = tap_offset(k);
     a0 = step(a0, x[r0 + at], m);
     a1 = step(a1, x[r1 + at], m);
     a2 = step(a2, x[r2 + at], m);

@@ -1,7 +1,7 @@
 // y[t] = b + Σ_k w[k] (memory‖x)[t + k]      causal, each channel by itself; the memory moves on
-// x and y [VOICES·T, 4·WIDTH4], w [TAPS, ..], memory [slots, LEFT, ..], LEFT = TAPS - 1; T is that of
+// x and y [SEQUENCES·T, 4·WIDTH4], w [TAPS, ..], memory [slots, LEFT, ..], LEFT = TAPS - 1; T is that of
 // the binding. A workgroup takes 2 columns of vec4s and all rows of a sequence: what it writes to the
-// memory no other reads. Launch (ceil(WIDTH4 / 2), VOICES).
+// memory no other reads. Launch (ceil(WIDTH4 / 2), SEQUENCES).
 // use _conv_state
 const TAPS: u32 = 7u;
 const BIAS: bool = false;
@@ -21,7 +21,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let count = arrayLength(&x) / (WIDTH4 * workgroups.y);
-  let at = voice_of(workgroup.y, count);
+  let at = sequence_state(workgroup.y, count);
   let column = workgroup.x * 2u + me % 2u;
   let lane = me / 2u;
   if (column < WIDTH4) {

@@ -1,9 +1,9 @@
 // y = x padded in time by LEFT rows and more: the input of a convolution
-// x [VOICES·T, 4·WIDTH4], y [VOICES·(LEFT + T + ..), 4·WIDTH4]; both lengths are those of the bindings.
-// Rows outside a voice's x are zero, its edge, or its reflection; with MEMORY those on the left are the
-// memory's [slots, LEFT, ..], which moves on. A workgroup takes 4 columns of 64 rows of a voice, or, of
+// x [SEQUENCES·T, 4·WIDTH4], y [SEQUENCES·(LEFT + T + ..), 4·WIDTH4]; both lengths are those of the bindings.
+// Rows outside a sequence's x are zero, its edge, or its reflection; with MEMORY those on the left are the
+// memory's [slots, LEFT, ..], which moves on. A workgroup takes 4 columns of 64 rows of a sequence, or, of
 // a memory, of all of them. Launch
-// (ceil(WIDTH4 / 4), ceil(rows of a voice in y that are not the memory's / 64) + 1 with MEMORY, VOICES).
+// (ceil(WIDTH4 / 4), ceil(rows of a sequence in y that are not the memory's / 64) + 1 with MEMORY, SEQUENCES).
 // use _conv_state
 const MEMORY: bool = false;
 const PADDING: u32 = 0u;  // 1: edge, 2: reflect
@@ -14,7 +14,7 @@ const CARRIED: u32 = 64u;
 @group(0) @binding(2) var<storage, read> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> y: array<vec4<f32>>;
 
-// Row `row` of a voice whose `count` rows begin at `first` of x.
+// Row `row` of a sequence whose `count` rows begin at `first` of x.
 fn padded(row: u32, first: u32, count: u32, column: u32) -> vec4<f32> {
   let last = i32(count) - 1;
   var at = i32(row) - i32(LEFT);
@@ -40,7 +40,7 @@ fn main(
   let column = workgroup.x * 4u + me % 4u;
   let lane = me / 4u;
   if (MEMORY && workgroup.y == 0u) {
-    let at = voice_of(workgroup.z, count);
+    let at = sequence_state(workgroup.z, count);
     if (column < WIDTH4) {
       for (var row = lane; row < LEFT; row += 64u) {
         y[first + row * WIDTH4 + column] = joined(row, column, at);

@@ -5,7 +5,7 @@
 // use _talker_state
 const WIDTH4: u32 = 1u;
 const ROW4: u32 = 1u;
-const PROJECTED_KIND: u32 = 0u;
+const PROJECTED_DTYPE: u32 = 0u;
 const PROJECTED: bool = false;
 const FIRST: bool = false;
 const BEFORE: bool = false;
@@ -20,12 +20,12 @@ const BEFORE: bool = false;
 // use _code_table
 
 fn of_projected(at4: u32) -> vec4<f32> {
-  let at = first_word(at4, PROJECTED_KIND);
+  let at = first_word(at4, PROJECTED_DTYPE);
   var words = vec4<u32>(projected[at], projected[at + 1u], 0u, 0u);
-  if (PROJECTED_KIND == 0u) {
+  if (PROJECTED_DTYPE == 0u) {
     words = vec4<u32>(words.xy, projected[at + 2u], projected[at + 3u]);
   }
-  return four(words, PROJECTED_KIND);
+  return unpack_four(words, PROJECTED_DTYPE);
 }
 
 @compute @workgroup_size(64)
@@ -38,7 +38,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let code = state[base + TOKEN];
   var row = vec4<f32>();
   if (at.x < WIDTH4) {
-    row = of_table(code * WIDTH4 + at.x);
+    row = load_code(code * WIDTH4 + at.x);
     let to = slot * WIDTH4 + at.x;
     if (FIRST) {
       total[to] = row;

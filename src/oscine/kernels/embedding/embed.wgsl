@@ -6,7 +6,7 @@
 // use _text_decoder_state
 const L: u32 = 1u;
 const WIDTH4: u32 = 1u;
-const PLACES: u32 = 1u;
+const POSITIONS: u32 = 1u;
 const FIRST: u32 = 0u;
 const COUNTED: u32 = 1u;
 const PROMPT: bool = false;
@@ -31,7 +31,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   if (token < FIRST || token >= FIRST + COUNTED) {
     return;
   }
-  let place = min(state[base + POSITION] + row % L, PLACES - 1u);
+  let position = min(state[base + POSITION] + row % L, POSITIONS - 1u);
   y[row * WIDTH4 + at.x] =
-    unpack(table[(token - FIRST) * WIDTH4 + at.x]) + positions[place * WIDTH4 + at.x];
+    unpack(table[(token - FIRST) * WIDTH4 + at.x]) + positions[position * WIDTH4 + at.x];
 }

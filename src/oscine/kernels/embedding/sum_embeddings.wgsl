@@ -23,6 +23,6 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let rows = arrayLength(&text) / (slots * WIDTH4);
   let row = max(min(state[base + COUNT], state[base + TEXTS]), 1u) - 1u;
   y[at.y * WIDTH4 + at.x] = total[slot * WIDTH4 + at.x]
-    + of_table(state[base + TOKEN] * WIDTH4 + at.x)
+    + load_code(state[base + TOKEN] * WIDTH4 + at.x)
     + text[(slot * rows + row) * WIDTH4 + at.x];
 }

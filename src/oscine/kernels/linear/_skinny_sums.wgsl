@@ -1,5 +1,5 @@
 // Sums of a few rows of x by four rows of a weight, and their distribution among lanes.
-// Paste after shuffle (_exchange_*.wgsl).
+// Paste after shuffle (_shuffle_*.wgsl).
 
 // Adds four products of the depth: m has a column for each, of the four weights.
 fn step(sum: vec4<f32>, v: vec4<f32>, m: mat4x4<f32>) -> vec4<f32> {

@@ -2,13 +2,13 @@
 // w [OUTPUTS, 4·K4]; y and add [ROWS, STRIDE] from column OFFSET on.
 // Row r of x begins at vec4 r·X_STRIDE4 + X_BEGIN4, and values outside x are 0: so a
 // convolution over time-first x is this gemm with rows that overlap. Where x is a batch of windows
-// of X_LENGTH4 vec4s, each gives WINDOW rows of y by itself, and add is one window's [WINDOW, STRIDE].
+// of X_LENGTH4 vec4s, each gives ITEM_ROWS rows of y by itself, and add is one item's [ITEM_ROWS, STRIDE].
 // Tiles of 64 rows by 128 outputs, 16 deep; 128 invocations, each 8 rows by 2x4 outputs; where
 // those would be few, by 64 COLUMNS, each 8 rows by 4. SPLITS parts of the depth: y
 // is then their sums, [SPLITS, ROWS, STRIDE], for gemm_reduce.wgsl.
 // Launch (ceil(OUTPUTS / COLUMNS), ceil(ROWS / 64), SPLITS).
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
-// use _gemm_end
+// use _gemm_epilogue
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;
 const OUTPUTS: u32 = 1u;
@@ -29,9 +29,9 @@ var<workgroup> left: array<vec4<f32>, 256>;           // [16 deep][64 rows]
 var<workgroup> right: array<vec4<f32>, 16u * ACROSS>;  // [16 deep][COLUMNS]
 
 fn x_at(row: u32, k4: u32) -> vec4<f32> {
-  let at = i32(window_row(row) * X_STRIDE4 + k4) + X_BEGIN4;
+  let at = i32(row_in_item(row) * X_STRIDE4 + k4) + X_BEGIN4;
   if (row < ROWS && k4 < K4 && at >= 0 && at < i32(X_LENGTH4)) {
-    return x[window(row) * X_LENGTH4 + u32(at)];
+    return x[batch_item(row) * X_LENGTH4 + u32(at)];
   }
   return vec4<f32>();
 }

@@ -1,12 +1,12 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r, on matrix units
 // x and w [OUTPUTS, 8·K8] in float16, products and sums in float32; y and add [ROWS, STRIDE] from
 // column OFFSET on. Row r of x begins at octet r·X_STRIDE8 + X_BEGIN8, and values outside x
-// are 0, in each of the windows of WINDOW rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
+// are 0, in each item of ITEM_ROWS rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
 // STRIDE], for gemm_reduce.wgsl.
 // A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, SUBGROUPS by SUBGROUPS subgroups are a workgroup:
 // tiles of 128x128 sums (SUBGROUPS 4) or 64x64 (2), 64 deep.
 // Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).
-// use _gemm_end
+// use _gemm_epilogue
 enable f16;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
@@ -43,9 +43,9 @@ var<workgroup> tile: array<vec4<u32>, 2u * SIDE * PITCH>;
 
 // Loads without branches, so that many are under way at once.
 fn x_at(row: u32, k8: u32) -> vec4<u32> {
-  let at = i32(window_row(row) * X_STRIDE8 + k8) + X_BEGIN8;
+  let at = i32(row_in_item(row) * X_STRIDE8 + k8) + X_BEGIN8;
   let inside = row < ROWS && k8 < K8 && at >= 0 && at < i32(X_LENGTH8);
-  return select(vec4<u32>(), x[select(0u, window(row) * X_LENGTH8 + u32(at), inside)], inside);
+  return select(vec4<u32>(), x[select(0u, batch_item(row) * X_LENGTH8 + u32(at), inside)], inside);
 }
 
 fn w_at(output: u32, k8: u32) -> vec4<u32> {

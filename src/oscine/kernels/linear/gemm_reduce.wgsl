@@ -1,6 +1,6 @@
 // y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [SPLITS, ROWS, OUTPUTS]
-// y and add [ROWS, STRIDE] from column OFFSET on, add of one window of WINDOW rows. Launch (ceil(OUTPUTS / 128), ROWS).
-// use _gemm_end
+// y and add [ROWS, STRIDE] from column OFFSET on, add of one item of ITEM_ROWS rows. Launch (ceil(OUTPUTS / 128), ROWS).
+// use _gemm_epilogue
 const ROWS: u32 = 1u;
 const OUTPUTS: u32 = 1u;
 const SPLITS: u32 = 2u;
@@ -19,5 +19,5 @@ fn main(@builtin(global_invocation_id) me: vec3<u32>) {
   for (var part = 0u; part < SPLITS; part++) {
     value += sums[(part * ROWS + me.y) * OUTPUTS + me.x];
   }
-  y[me.y * STRIDE + OFFSET + me.x] = finished(me.y, me.x, value);
+  y[me.y * STRIDE + OFFSET + me.x] = epilogue(me.y, me.x, value);
 }

@@ -9,7 +9,7 @@
 // use _shuffle_subgroup for WORKGROUP_REDUCE: subgroup, shared
 // use _skinny_sums
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
-// use _until
+// use _all_done
 // use _activation
 const ROWS: u32 = 1u;
 const TILE: u32 = 16u;

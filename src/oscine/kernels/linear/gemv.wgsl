@@ -7,7 +7,7 @@
 // Launch ceil(OUTPUTS / rows of a workgroup) workgroups, folded at 65,535.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
-// use _until
+// use _all_done
 // use _activation
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;

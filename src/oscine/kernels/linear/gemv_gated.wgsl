@@ -7,7 +7,7 @@
 // Launch ceil(PAIRS / pairs of a workgroup) workgroups, folded at 65,535.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
 // use _load_four for LOAD: four, eight
-// use _until
+// use _all_done
 // use _activation
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;

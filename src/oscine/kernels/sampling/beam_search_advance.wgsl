@@ -1,7 +1,7 @@
 // The decision of beam search: of a group's candidates by log-probability, those that end = finished
 // beams while there is space, the others = its BEAMS new beams, each a copy of its parent.
 // Source: openai whisper/decoding.py, BeamSearchDecoder. candidates [SOURCES] of BEAM_CANDIDATE_WORDS; tokens and
-// cache_indirection [SLOTS, CAPACITY]; pool_rows [SLOTS, PLACES] of POOL, pool_tokens [SLOTS, PLACES, CAPACITY], of which
+// cache_indirection [SLOTS, CAPACITY]; pool_rows [SLOTS, MAX_FINISHED] of POOL, pool_tokens [SLOTS, MAX_FINISHED, CAPACITY], of which
 // a group has those of its first beam; params [SLOTS]. A beam keeps its slot, whoever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
 // it writes one, so that no second buffer is needed. Launch (GROUPS).
@@ -11,7 +11,7 @@
 // use _beam_candidates
 // use _finished_beam
 const BEAMS: u32 = 5u;
-const PLACES: u32 = 5u;
+const MAX_FINISHED: u32 = 5u;
 const SHARE: u32 = 1u;
 const CAPACITY: u32 = 448u;
 const SOURCES: u32 = BEAMS / SHARE;
@@ -36,7 +36,7 @@ struct Beam {
 
 var<workgroup> given: array<Beam, OFFERS>;
 var<workgroup> next: array<Beam, BEAMS>;
-var<workgroup> ended: array<Beam, PLACES>;
+var<workgroup> ended: array<Beam, MAX_FINISHED>;
 var<workgroup> column: array<u32, BEAMS * 128u>;
 var<workgroup> slots: array<u32, BEAMS>;
 var<workgroup> seen: atomic<u32>;  // 1: a beam is alive, BROKEN: its logits are not finite
@@ -59,8 +59,8 @@ fn collect(me: u32, group: u32) {
   if (me < BEAMS) {
     slots[me] = state[(group * BEAMS + me) * WORDS + SLOT];
   }
-  let pool = state[group * BEAMS * WORDS + SLOT] * PLACES;
-  for (var place = me; place < PLACES; place += 128u) {
+  let pool = state[group * BEAMS * WORDS + SLOT] * MAX_FINISHED;
+  for (var place = me; place < MAX_FINISHED; place += 128u) {
     atomicAdd(&occupied, pool_rows[(pool + place) * BEAM_WORDS + BEAM_FILLED]);
   }
 }
@@ -70,7 +70,7 @@ fn collect(me: u32, group: u32) {
 // rank: the order they came in. `count` is OFFERS, told so that no compiler unrolls the loop.
 fn choose(me: u32, count: u32) {
   let end_of_text = params[slots[0] * PARAMS_WORDS + END];
-  let room = PLACES - atomicLoad(&occupied);
+  let room = MAX_FINISHED - atomicLoad(&occupied);
   for (var i = me; i < count; i += 128u) {
     let offer = given[i];
     var going_before = 0u;
@@ -171,7 +171,7 @@ fn main(
   let before = atomicLoad(&occupied);
   let beams = atomicLoad(&going);
   let endings = atomicLoad(&ending);
-  copy_columns(me, first, slots[0] * PLACES + before, beams, endings);
+  copy_columns(me, first, slots[0] * MAX_FINISHED + before, beams, endings);
   storageBarrier();
   workgroupBarrier();
   copy_state(me, first, beams);
@@ -184,7 +184,7 @@ fn main(
     state[base + SUM_LOGPROB] = bitcast<u32>(NEG_INF);
     state[base + DONE] = STOP_END;
   }
-  if (me < BEAMS && before + endings == PLACES) {
+  if (me < BEAMS && before + endings == MAX_FINISHED) {
     state[base + DONE] = STOP_END;
   }
 }

@@ -15,7 +15,7 @@ const SHARE: u32 = 1u;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
 
-// use _allowed
+// use _timestamp_rules
 // use _workgroup_reduce_subgroup for WORKGROUP_REDUCE: subgroup, shared
 // use _argmax
 
@@ -57,7 +57,7 @@ fn main(
       var score = NEG_INF;
       if ((bitcast<u32>(logit) & 0x7f800000u) == 0x7f800000u) {
         broken = 1.0;
-      } else if (allowed(id, base, rule)) {
+      } else if (allowed_by_timestamp_rules(id, base, rule)) {
         score = logit;
       }
       scores[id - start] = score;

@@ -14,7 +14,7 @@ const SHARE: u32 = 1u;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
 
-// use _allowed
+// use _timestamp_rules
 // use _gumbel
 
 var<workgroup> pool: array<Candidates, 128>;
@@ -26,7 +26,7 @@ fn look_at(id: u32, row: u32, base: u32, rule: u32, so_far: Candidates) -> Candi
     broken.broken = 1u;
     return broken;
   }
-  if (!allowed(id, base, rule)) {
+  if (!allowed_by_timestamp_rules(id, base, rule)) {
     return so_far;
   }
   var score = logit;

@@ -78,7 +78,7 @@ fn put_together(row: u32) -> Frame {
 }
 
 // The node after a label: by a binary search of the arcs, else from where it falls back to.
-fn follow(from_node: u32, token: u32) -> u32 {
+fn next_graph_node(from_node: u32, token: u32) -> u32 {
   var node = from_node;
   loop {
     let at = node * NODE_WORDS;
@@ -143,7 +143,7 @@ fn walk(row: u32) {
       state[base + TOKEN] = token;
       state[base + HALF] = 1u - state[base + HALF];
       if (BOOST) {
-        state[base + NODE] = follow(state[base + NODE], token);
+        state[base + NODE] = next_graph_node(state[base + NODE], token);
       }
     }
     if (frame >= state[base + LENGTH]) {

@@ -72,7 +72,7 @@ class GpuAttention(GpuLinear):
         y = self.intermediate(batch * length, width)
         head4 = self.head4(width, heads)
         work = 4.0 * batch * length**2 * width
-        if qkv.rounded and head4 in MATRIX_HEADS:  # with float32 weights all is float32
+        if qkv.may_round_to_f16 and head4 in MATRIX_HEADS:  # with float32 weights all is float32
             self.dispatch(
                 "attention_matrix", [self.to_f16(qkv), y], (ceil(length / 64), heads, batch),
                 work=work, ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
@@ -118,12 +118,12 @@ class GpuAttention(GpuLinear):
     ) -> Tensor:
         """Causal attention without rope: scores of all keys are kept in shared memory."""
         rows, width = qkv.shape[0], qkv.shape[1] // 3
-        lines, room, head4 = state.rows.shape[0], cache.keys.shape[1], self.head4(width, heads)
+        lines, capacity, head4 = state.rows.shape[0], cache.keys.shape[1], self.head4(width, heads)
         indirection = state.cache_indirection
         sizes = {
             "L": rows // lines,
-            "MAX_KEYS": room if indirection is None else indirection.shape[1],
-            "CAPACITY": room,
+            "MAX_KEYS": capacity if indirection is None else indirection.shape[1],
+            "CAPACITY": capacity,
             "WORDS": words_of(state.rows),
         }
         y = self.intermediate(rows, width)
@@ -189,7 +189,7 @@ class GpuAttention(GpuLinear):
         within_frame: bool,
     ) -> Tensor:
         """Causal attention with rope: keys are read in blocks, long caches by many workgroups."""
-        (rows, row_width), (slots, room, key_width) = qkv.shape, cache.keys.shape
+        (rows, row_width), (slots, capacity, key_width) = qkv.shape, cache.keys.shape
         width = (row_width - 2 * key_width) // heads
         head4, key_heads = self.head4(width * heads, heads), key_width // width
         single = rows == state.rows.shape[0]
@@ -206,16 +206,16 @@ class GpuAttention(GpuLinear):
             self.dispatch("rope_kv_cache_write", [*tensors], (key_heads, rows), **shape)
         splits = 1
         if single and not within_frame and window is None:
-            splits = self.splits(room)
+            splits = self.splits(capacity)
         y = self.intermediate(rows, heads * width)
         sums = self.intermediate(rows, heads, splits, width + 4) if splits > 1 else y
         self.dispatch(
             "rope_attention", [*tensors, sums], (heads, rows, splits),
-            work=2.0 * rows * min(room, window or room) * heads * width,
+            work=2.0 * rows * min(capacity, window or capacity) * heads * width,
             SCALE=scale_of(head4), APPEND=single, SPLITS=splits > 1,
             WORKGROUP_REDUCE=self.workgroup_reduce,
             LANES_PER_KEY=4 if self.workgroup_reduce == "subgroup" else 1,
-            VALUES=4 if room <= FEW_KEYS else 8, **shape,
+            VALUES=4 if capacity <= FEW_KEYS else 8, **shape,
         )  # fmt: skip
         if splits > 1:
             self.dispatch(
@@ -224,11 +224,11 @@ class GpuAttention(GpuLinear):
             )  # fmt: skip
         return y
 
-    def splits(self, room: int) -> int:
+    def splits(self, capacity: int) -> int:
         """Workgroups that share the positions of a long cache, whose sums are then reduced."""
         if self.batch_invariant:
             return MAX_SPLITS
-        return min(MAX_SPLITS, ceil(room / SPLIT_KEYS)) if room > SPLIT_FROM else 1
+        return min(MAX_SPLITS, ceil(capacity / SPLIT_KEYS)) if capacity > SPLIT_FROM else 1
 
     def joined(self, norms: QKNorm | None) -> Tensor | None:
         """The weights of both norms in one tensor [2, W], since kernels may bind only eight."""

@@ -24,7 +24,7 @@ from oscine.ops.webgpu.recorder import WORKGROUP, grid2d, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/conv/pad.wgsl
 NARROW_OUTPUTS = 4  # up to this many, or not a multiple of 4: a row of the input a subgroup
-SHORT = 32  # rows up to which a subgroup takes four rows of the weight
+MAX_SKINNY_ROWS = 32  # rows up to which a subgroup takes four rows of the weight
 TILE_ROWS = 64
 COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
 MIN_SPLIT_DEPTH = 64  # of the part of a sum that a workgroup takes
@@ -35,7 +35,7 @@ GATED_ROWS = 64  # of 16 columns in shared memory
 GATED_FRAMES = 32  # results of a workgroup of these
 
 
-def few(rows: int, outputs: int, depth4: int) -> tuple[int, int]:
+def skinny_tile(rows: int, outputs: int, depth4: int) -> tuple[int, int]:
     """Rows of a tile of conv1d_skinny, and lanes a tile. Large weights are read once for 16 rows;
     otherwise smaller tiles let more workgroups run at a time."""
     most = 16 if outputs * depth4 > LARGE_WEIGHT4 else 8
@@ -61,17 +61,17 @@ def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stem:
-    """A conv_subsampling cut into tiles: `step` encoder frames of `together` sequences each."""
+class SubsamplingTiles:
+    """A conv_subsampling in tiles of `tile_frames` encoder frames of `tile_sequences` sequences."""
 
     mel: Tensor
     lengths: SeqLengths
     first: Linear
     layers: Sequence[tuple[Linear, Linear]]
     widths: Sequence[int]  # of the mel, of the first image, and so on
-    whole: Tensor  # [B·T·F', C]: the last depthwise image
-    step: int
-    together: int
+    output: Tensor  # [B·T·F', C]: the last depthwise image
+    tile_frames: int
+    tile_sequences: int
 
 
 def tile_shape(batch: int, rows: int, widths: Sequence[int], channels: int) -> tuple[int, int]:
@@ -79,10 +79,10 @@ def tile_shape(batch: int, rows: int, widths: Sequence[int], channels: int) -> t
     level = 1 << len(widths) - 3  # rows of the first image that is written, to an encoder frame
     if level == 1:
         return rows, batch  # that image is the whole
-    room = TILE_BYTES // (4 * level * widths[2] * channels)
-    if rows < room:
-        return rows, min(batch, room // (rows + 1))
-    return max(1, room - 1), 1
+    max_rows = TILE_BYTES // (4 * level * widths[2] * channels)
+    if rows < max_rows:
+        return rows, min(batch, max_rows // (rows + 1))
+    return max(1, max_rows - 1), 1
 
 
 class GpuConv(GpuLinear):
@@ -90,7 +90,7 @@ class GpuConv(GpuLinear):
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
-        self.places: dict[tuple[int, ...], Tensor] = {}
+        self.constants: dict[tuple[int, ...], Tensor] = {}
 
     def conv1d(
         self,
@@ -135,7 +135,7 @@ class GpuConv(GpuLinear):
         (outputs, *kernel, inputs), weight = conv.weight.shape, conv.weight
         width, (sequences, own) = prod(kernel), counts
         depth4 = width * inputs // 4
-        seen, rows = self.pad(x, params, sequences, memory, state), sequences * own
+        padded, rows = self.pad(x, params, sequences, memory, state), sequences * own
         y = self.intermediate(rows, outputs)
         ends: dict[str, Parameter] = {
             "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
@@ -143,16 +143,16 @@ class GpuConv(GpuLinear):
         }  # fmt: skip
         skip4 = (params.dilation - 1) * inputs // 4 if width > 1 else 0
         apart = (
-            seen.shape[0] != rows * params.stride
+            padded.shape[0] != rows * params.stride
         )  # else the rows of all sequences begin at equal steps
         common: dict[str, Parameter] = {
             "K4": depth4, "TAP4": inputs // 4 if skip4 else 1, "SKIP4": skip4,
-            "STEP4": params.stride * inputs // 4, "VOICES": sequences if apart else 1,
+            "STEP4": params.stride * inputs // 4, "SEQUENCES": sequences if apart else 1,
             "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
-        operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
-        if outputs > NARROW_OUTPUTS and rows <= SHORT:
-            tile, lanes = few(rows, outputs, depth4)
+        operands, work = [padded, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
+        if outputs > NARROW_OUTPUTS and rows <= MAX_SKINNY_ROWS:
+            tile, lanes = skinny_tile(rows, outputs, depth4)
             grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
             self.dispatch(
                 "conv1d_skinny", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
@@ -195,9 +195,9 @@ class GpuConv(GpuLinear):
             self.intermediate(sequences * own, width),
             ceil((own - params.left * kept) / 64) + kept,
         )
-        said = state if kept else x  # one buffer cannot be bound for reading and for writing
+        bound = state if kept else x  # one buffer cannot be bound for reading and for writing
         self.dispatch(
-            "pad", [x, memory, said, y], (ceil(width / 16), blocks, sequences), LEFT=params.left,
+            "pad", [x, memory, bound, y], (ceil(width / 16), blocks, sequences), LEFT=params.left,
             WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(params.padding),
         )  # fmt: skip
         return y
@@ -235,43 +235,44 @@ class GpuConv(GpuLinear):
         rows = -(-(mel.shape[0] // batch) >> 1 + len(layers))
         whole = self.intermediate(batch * rows * widths[-1], channels)
         step, together = tile_shape(batch, rows, widths, channels)
-        stem = Stem(mel, lengths, first, layers, widths, whole, step, together)
+        tiling = SubsamplingTiles(mel, lengths, first, layers, widths, whole, step, together)
         for b in range(0, batch, together):
             for start in range(0, rows, step):
-                self.subsample_tile(stem, self.place(b, start))
+                self.subsample_tile(tiling, self.constant(b, start))
         y = self.linear(whole, layers[-1][1], activation="relu")
         y.shape = (batch * rows, widths[-1] * channels)
         return y
 
-    def place(self, *numbers: int) -> Tensor:
+    def constant(self, *numbers: int) -> Tensor:
         """A constant of a few numbers, uploaded once."""
-        if numbers not in self.places:
-            self.places[numbers] = self.upload(np.array(numbers, np.uint32))
-        return self.places[numbers]
+        if numbers not in self.constants:
+            self.constants[numbers] = self.upload(np.array(numbers, np.uint32))
+        return self.constants[numbers]
 
-    def subsample_tile(self, stem: Stem, place: Tensor) -> None:
-        """Record the images that the encoder frames of a tile depend on."""
-        batch, (entries, channels) = stem.lengths.frames.shape[0], stem.whole.shape
-        x, widths = stem.mel, stem.widths
-        for stage, (depthwise, _) in enumerate(stem.layers, 1):
-            level = 1 << len(stem.layers) - stage
-            count, width = level * stem.step + level - 1, widths[stage + 1]
-            size = stem.together * count * width
-            y = stem.whole if level == 1 else self.intermediate(size, channels)
-            grid = (ceil(width * channels / 256), count, stem.together)
-            taps = [depthwise.weight, depthwise.bias, stem.lengths.frames, place, y]
+    def subsample_tile(self, tiling: SubsamplingTiles, origin: Tensor) -> None:
+        """Record the images of a tile that begins at origin, (sequence, encoder frame)."""
+        batch, (entries, channels) = tiling.lengths.frames.shape[0], tiling.output.shape
+        x, widths = tiling.mel, tiling.widths
+        for stage, (depthwise, _) in enumerate(tiling.layers, 1):
+            level = 1 << len(tiling.layers) - stage
+            count, width = level * tiling.tile_frames + level - 1, widths[stage + 1]
+            size = tiling.tile_sequences * count * width
+            y = tiling.output if level == 1 else self.intermediate(size, channels)
+            grid = (ceil(width * channels / 256), count, tiling.tile_sequences)
+            taps = [depthwise.weight, depthwise.bias, tiling.lengths.frames, origin, y]
             common = {
                 "BATCH": batch, "WIDTH": width, "C4": channels // 4, "COUNT": count,
                 "LEVEL": level, "ROWS": entries // (batch * widths[-1]),
             }  # fmt: skip
             if stage == 1:
                 self.dispatch(
-                    "conv_subsampling_first", [x, stem.first.weight, stem.first.bias, *taps], grid,
+                    "conv_subsampling_first",
+                    [x, tiling.first.weight, tiling.first.bias, *taps], grid,
                     work=200.0 * size * channels, N=x.shape[0] // batch, MELS=widths[0],
                     BETWEEN=widths[1], **common,
                 )  # fmt: skip
             else:
-                x = self.linear(x, stem.layers[stage - 2][1], activation="relu")
+                x = self.linear(x, tiling.layers[stage - 2][1], activation="relu")
                 self.dispatch(
                     "conv_subsampling_layer", [x, *taps], grid, work=20.0 * size * channels,
                     PER=1 << stage, BEFORE=widths[stage], **common,

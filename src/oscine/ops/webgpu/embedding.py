@@ -29,7 +29,7 @@ class GpuEmbedding(Recorder):
             self.dispatch(
                 "embed", [part, positions, state.rows, prompt, y],
                 (ceil(width / 256), lines * length), L=length, WIDTH4=width // 4,
-                PLACES=positions.shape[0], FIRST=first, COUNTED=part.shape[0],
+                POSITIONS=positions.shape[0], FIRST=first, COUNTED=part.shape[0],
                 PROMPT=prompt is not None, WEIGHTS=weights_of(part),
             )  # fmt: skip
             first += part.shape[0]
@@ -52,7 +52,7 @@ class GpuEmbedding(Recorder):
         self.dispatch(
             "code_embedding", [table, projected, before, state.rows, total, y],
             (ceil(max(width, row) / 256), lines), WIDTH4=width // 4, ROW4=row // 4,
-            TABLE_KIND=self.kind(table), PROJECTED_KIND=self.kind(projected),
+            TABLE_DTYPE=self.dtype_code(table), PROJECTED_DTYPE=self.dtype_code(projected),
             PROJECTED=projected is not None, FIRST=first, BEFORE=before is not None,
         )  # fmt: skip
         return y
@@ -65,12 +65,12 @@ class GpuEmbedding(Recorder):
         y = self.intermediate(lines, width)
         self.dispatch(
             "sum_embeddings", [total, table, text, state.rows, y], (ceil(width / 256), lines),
-            WIDTH4=width // 4, TABLE_KIND=self.kind(table),
+            WIDTH4=width // 4, TABLE_DTYPE=self.dtype_code(table),
         )  # fmt: skip
         return y
 
-    def kind(self, table: Tensor | None) -> int:
-        """The number by which kernels/embedding/_table.wgsl names the dtype of a table."""
+    def dtype_code(self, table: Tensor | None) -> int:
+        """The number of a table's dtype in kernels/embedding/_unpack_by_dtype.wgsl."""
         if table is None or table.dtype == np.float32:
             return 0
         return 1 if table.dtype == np.float16 else 2

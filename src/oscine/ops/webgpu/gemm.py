@@ -39,12 +39,12 @@ class Gemm(Recorder):
         """An intermediate in float16, for matrix units alone."""
         return Tensor(shape, np.dtype(np.float16))
 
-    def on_matrix(self, rows: int, linear: Linear, **layout: int) -> bool:
+    def can_use_matrix_units(self, rows: int, linear: Linear, **layout: int) -> bool:
         """Whether matrix units take a product with this `layout` in vec4s: they need pairs of
         them."""
         if not self.matrix or rows <= FEW_ROWS:
             return False
-        even = not any(place % 2 for place in layout.values())
+        even = not any(value % 2 for value in layout.values())
         return even and is_half((linear.weight.parts or (linear.weight,))[0])
 
     def gemm(
@@ -64,20 +64,20 @@ class Gemm(Recorder):
         rows, offset, depth = y.shape[0], 0, 4 * layout["K4"]
         parts = linear.weight.parts or (linear.weight,)
         layout["X_LENGTH4"] = x.shape[0] // batch * x.shape[1] // 4
-        matrix = self.on_matrix(rows, linear, **layout)
+        matrix = self.can_use_matrix_units(rows, linear, **layout)
         if matrix:
-            x, y.rounded = self.to_f16(x), True
+            x, y.may_round_to_f16 = self.to_f16(x), True
             layout = {f"{name[:-1]}8": value // 2 for name, value in layout.items()}
-        choose = matrix_tiles if matrix else plain_tiles
+        choose_tiles = matrix_tiles if matrix else plain_tiles
         ends = {
             "BIAS": linear.bias is not None,
             "ADD": add is not None,
             "ACTIVATION": ACTIVATIONS.index(activation),
-            **({"WINDOW": rows // batch} if batch > 1 else {}),
+            **({"ITEM_ROWS": rows // batch} if batch > 1 else {}),
         }
         for part in parts:
             count = part.shape[0]
-            shape, grid = choose(rows, count, depth)
+            shape, grid = choose_tiles(rows, count, depth)
             splits = grid[2]
             sums = y if splits == 1 else self.intermediate(splits, rows, count)
             self.dispatch(

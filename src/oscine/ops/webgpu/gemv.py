@@ -52,7 +52,7 @@ class Gemv(Recorder):
         groups = min(ceil(rows / (workgroup // self.lanes)), MAX_WORKGROUPS)
         return {"ROW_REDUCE": "subgroup", "WORKGROUP": workgroup}, (groups,)
 
-    def fuses(self, norm: LayerNorm | RmsNorm, rows: int, linear: Linear) -> bool:
+    def can_fuse_norm(self, norm: LayerNorm | RmsNorm, rows: int, linear: Linear) -> bool:
         """Whether a product computes its norm itself."""
         if isinstance(norm, RmsNorm) and rows <= GEMV_ROWS:
             return True
@@ -176,15 +176,15 @@ class Gemv(Recorder):
         key = norm.weight, norm.bias, linear.weight, linear.bias
         if key not in self.folds:
             outputs, width = linear.weight.shape
-            found = self.zeros((1, outputs)), self.zeros((1, outputs))
+            folded = self.zeros((1, outputs)), self.zeros((1, outputs))
             with self.recording(None) as dispatches:
                 for vector, bias, slot in zip(
-                    (norm.weight, norm.bias), (None, linear.bias), found, strict=True
+                    (norm.weight, norm.bias), (None, linear.bias), folded, strict=True
                 ):
                     row = Tensor((1, width), vector.dtype, vector.buffer)
                     self.gemv(row, Linear(linear.weight, bias), slot, None, None, None)
             Plan(self.device, self.pool, dispatches).run()
-            self.folds[key] = found
+            self.folds[key] = folded
         return self.folds[key]
 
 

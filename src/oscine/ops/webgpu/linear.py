@@ -47,8 +47,8 @@ class GpuLinear(Gemv, Gemm):
         rows, width = x.shape
         self.check_multiple_of_4("linear input width", width)
         y = self.intermediate(rows, linear.weight.shape[0])
-        if norm is not None and not self.fuses(norm, rows, linear):
-            matrix = self.on_matrix(rows, linear, K4=width // 4)
+        if norm is not None and not self.can_fuse_norm(norm, rows, linear):
+            matrix = self.can_use_matrix_units(rows, linear, K4=width // 4)
             normal = (
                 self.intermediate_f16(rows, width) if matrix else self.intermediate(rows, width)
             )

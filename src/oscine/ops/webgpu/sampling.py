@@ -27,18 +27,18 @@ class GpuSampling(Recorder):
         )
 
     def apply_penalties(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> Tensor:
-        lines, room = state.rows.shape[0], state.tokens.shape[1]
+        lines, capacity = state.rows.shape[0], state.tokens.shape[1]
         y = self.intermediate(lines, logits.shape[1])
         self.dispatch(
             "apply_penalties", [logits, params, state.rows, state.tokens, y],
-            (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, CAPACITY=room,
+            (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, CAPACITY=capacity,
         )  # fmt: skip
         return y
 
     def sample_token(
         self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
-        lines, room = state.rows.shape[0], state.tokens.shape[1]
+        lines, capacity = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         parts = self.intermediate(lines, chunks, 2, 6)
         self.dispatch(
@@ -50,7 +50,7 @@ class GpuSampling(Recorder):
             [parts, params, state.rows, state.tokens],
             (lines,),
             CHUNKS=chunks,
-            CAPACITY=room,
+            CAPACITY=capacity,
         )
 
     def beam_search_step(
@@ -63,7 +63,8 @@ class GpuSampling(Recorder):
         beams: int,
         share: int = 1,
     ) -> None:
-        lines, room, places = state.rows.shape[0], state.tokens.shape[1], finished.rows.shape[1]
+        lines, capacity = state.rows.shape[0], state.tokens.shape[1]
+        max_finished = finished.rows.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         ranks, sources = beams + 1, lines // share
         parts = self.intermediate(sources, chunks, 2, 3 + 2 * ranks)
@@ -83,7 +84,7 @@ class GpuSampling(Recorder):
                 *(finished.rows, finished.tokens),
             ],
             (lines // beams,),
-            BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, CAPACITY=room,
+            BEAMS=beams, MAX_FINISHED=max_finished, SHARE=share, RANKS=ranks, CAPACITY=capacity,
         )  # fmt: skip
 
     def token_probs(

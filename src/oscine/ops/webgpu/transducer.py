@@ -86,23 +86,23 @@ class GpuTransducer(Recorder):
         state: TransducerState,
         boost: ContextGraphTensors | None = None,
     ) -> None:
-        (looks, stride), room = logits.shape, state.decisions.shape[1]
+        (logit_rows, stride), capacity = logits.shape, state.decisions.shape[1]
         rows, durations = state.rows.shape[0], params.shape[0] - TRANSDUCER_PARAMS_HEAD
-        block = looks // rows
+        block = logit_rows // rows
         if block > MAX_BLOCK_FRAMES:
             raise DeviceError(f"{self.name}: a block of {block} frames is above {MAX_BLOCK_FRAMES}")
         tokens = stride - durations
         chunks = ceil(tokens / CHUNK)
-        parts = self.intermediate(looks, chunks, 6)
+        parts = self.intermediate(logit_rows, chunks, 6)
         tree = [None, None] if boost is None else [boost.nodes, boost.arcs]
         self.dispatch(
-            "transducer_step_partial", [logits, state.rows, *tree, parts], (chunks, looks),
+            "transducer_step_partial", [logits, state.rows, *tree, parts], (chunks, logit_rows),
             AHEAD=block, TOKENS=tokens, STRIDE=stride, CHUNK=ceil(tokens / chunks),
             BOOST=boost is not None, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "transducer_step", [parts, logits, params, state.rows, state.decisions, *tree], (rows,),
-            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, CAPACITY=room,
+            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, CAPACITY=capacity,
             BOOST=boost is not None,
         )  # fmt: skip
 

@@ -1,5 +1,5 @@
 // The highest of the 32 scores of a row of the block. Paste after weights.
-fn highest(row: u32) -> f32 {
+fn row_max(row: u32) -> f32 {
   let at = row * 8u;
   var top = max(weights[at], weights[at + 1u]);
   top = max(top, max(weights[at + 2u], weights[at + 3u]));

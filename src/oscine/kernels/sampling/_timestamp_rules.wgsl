@@ -1,10 +1,10 @@
-// Which ids may follow: the mask, then timestamp params a to d (openai whisper/decoding.py:
-// ApplyTimestampRules), before rule e. Paste after masks, params and state; base: the
-// line's state, rule: its params.
+// Whether an id is left by the mask and by timestamp rules a to d (openai whisper/decoding.py:
+// ApplyTimestampRules); rule e needs all probabilities and is in the kernels that follow. Paste after
+// masks, params and state; base: the row's state, rule: its params.
 const SUPPRESS: u32 = 1u;
 const SUPPRESS_FIRST: u32 = 2u;
 
-fn allowed(id: u32, base: u32, rule: u32) -> bool {
+fn allowed_by_timestamp_rules(id: u32, base: u32, rule: u32) -> bool {
   let first = state[base + COUNT] == 0u;
   let mask = masks[params[rule + MASK] * params[rule + VOCABULARY] + id];
   if ((mask & select(SUPPRESS, SUPPRESS | SUPPRESS_FIRST, first)) != 0u) {

@@ -1,13 +1,13 @@
-// Four numbers in a row of a table of words, which hold float32 (kind 0), float16 (1) or bfloat16 (2).
-fn first_word(at4: u32, kind: u32) -> u32 {
-  return select(2u, 4u, kind == 0u) * at4;
+// Four numbers in a row of a table of words, by their dtype: float32 (0), float16 (1) or bfloat16 (2).
+fn first_word(at4: u32, dtype: u32) -> u32 {
+  return select(2u, 4u, dtype == 0u) * at4;
 }
 
-fn four(words: vec4<u32>, kind: u32) -> vec4<f32> {
-  if (kind == 1u) {
+fn unpack_four(words: vec4<u32>, dtype: u32) -> vec4<f32> {
+  if (dtype == 1u) {
     return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
   }
-  if (kind == 2u) {
+  if (dtype == 2u) {
     let upper = vec2<u32>(0xffff0000u);
     let low = words.xy << vec2<u32>(16u);
     let high = words.xy & upper;
