@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -201,9 +202,8 @@ def naive(weights: ParakeetWeights, encoded: Any, tree: ContextGraph | None = No
         k = best(logits[: config.vocab_size + 1])
         if tree is not None and k != config.blank_id:
             boost = ops.ContextGraphTensors(tree.nodes, tree.arcs)
-            k = best(
-                logits[: config.vocab_size] + context_graph_scores(boost, node, config.vocab_size)
-            )
+            labels = config.vocab_size
+            k = best(logits[:labels] + context_graph_scores(boost, node, labels))
             node = next_graph_node(boost, node, k)
         duration = 1 if k == config.blank_id else 0
         if config.durations:
@@ -422,23 +422,18 @@ def test_the_tree_stands_at_the_longest_beginning_that_was_just_said(
 
 
 def test_bonuses_of_a_path() -> None:
-    tree = build_context_graph(
-        [((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)], 4, depth_scaling=2.0
-    )
+    phrases = [((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)]
+    tree = build_context_graph(phrases, 4, depth_scaling=2.0)
     boost = ops.ContextGraphTensors(tree.nodes, tree.arcs)
-    # shared: the higher bonus
-    assert np.allclose(context_graph_scores(boost, 0, 4), [2, 0.5, 0, 0])
+    scores = partial(context_graph_scores, boost, labels=4)
+    assert np.allclose(scores(0), [2, 0.5, 0, 0])  # shared: the higher bonus
     first = next_graph_node(boost, 0, 0)
     second, third = 2 + np.log(2), 2 + np.log(3)
-    assert np.allclose(context_graph_scores(boost, first, 4), [0, second, -2, 4 + np.log(2)])
+    assert np.allclose(scores(first), [0, second, -2, 4 + np.log(2)])
     both = next_graph_node(boost, first, 1)  # 0 1: falls back to 1, the beginning of 1 0
     back = 0.5 - (2 + second)
-    assert np.allclose(
-        context_graph_scores(boost, both, 4), [back + 1 + np.log(2), back, third, back - 0.5]
-    )
-    done = next_graph_node(boost, both, 2)
-    # complete: nothing to return
-    assert np.allclose(context_graph_scores(boost, done, 4), [2, 0.5, 0, 0])
+    assert np.allclose(scores(both), [back + 1 + np.log(2), back, third, back - 0.5])
+    assert np.allclose(scores(next_graph_node(boost, both, 2)), [2, 0.5, 0, 0])  # complete
 
 
 def test_a_phrase_is_heard_where_it_was_nearly_said() -> None:
