@@ -70,7 +70,7 @@ fn collect(me: u32, group: u32) {
 // rank: the order they came in. `count` is OFFERS, told so that no compiler unrolls the loop.
 fn choose(me: u32, count: u32) {
   let end_of_text = params[slots[0] * PARAMS_WORDS + END];
-  let room = MAX_FINISHED - atomicLoad(&occupied);
+  let free = MAX_FINISHED - atomicLoad(&occupied);
   for (var i = me; i < count; i += 128u) {
     let offer = given[i];
     var going_before = 0u;
@@ -87,7 +87,7 @@ fn choose(me: u32, count: u32) {
       if (offer.token != end_of_text) {
         next[going_before] = offer;
         atomicAdd(&going, 1u);
-      } else if (ended_before < room) {
+      } else if (ended_before < free) {
         ended[ended_before] = offer;
         atomicAdd(&ending, 1u);
       }

@@ -45,7 +45,7 @@ def noise(rng: np.random.Generator, *shape: int, spike: float = 0.0) -> Array:
 
 
 def state_rows(
-    rng: np.random.Generator, lines: int, room: int, length: int, slots: int = 0
+    rng: np.random.Generator, lines: int, capacity: int, length: int, slots: int = 0
 ) -> Array:
     """State rows at random positions with space for `length` more rows; one in four is done.
 
@@ -53,14 +53,14 @@ def state_rows(
     beyond them are done.
     """
     rows = np.zeros(lines, ops.TEXT_DECODER_STATE)
-    rows["position"] = rng.integers(0, room - length + 1, lines)
+    rows["position"] = rng.integers(0, capacity - length + 1, lines)
     rows["length"] = rng.integers(1, length + 1, lines)
     rows["sot"] = rng.integers(0, length, lines)
     rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
     rows["slot"] = rng.permutation(np.arange(max(lines, slots)))[:lines]
     beyond = rows["slot"] >= (slots or lines)
     rows["slot"][beyond], rows["done"][beyond] = 0, 1
-    rows["limit"] = room
+    rows["limit"] = capacity
     rows["after_pair"] = 1
     return rows
 
@@ -91,13 +91,13 @@ def frames_of(rng: np.random.Generator, batch: int, most: int) -> Array:
 
 
 def utterances(
-    rng: np.random.Generator, lines: int, room: int, length: int, groups: int = 4
+    rng: np.random.Generator, lines: int, capacity: int, length: int, groups: int = 4
 ) -> Array:
     """Talker rows in random slots, with space for `length` more rows; one in four is done."""
     rows = np.zeros(lines, ops.TALKER_STATE)
     rows["slot"] = rng.permutation(lines + SPARE)[:lines]
     rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
-    rows["position"] = rng.integers(0, room - length + 1, lines)
+    rows["position"] = rng.integers(0, capacity - length + 1, lines)
     rows["length"] = rng.integers(1, length + 1, lines)
     rows["count"] = rng.integers(1, FRAMES, lines)
     rows["limit"] = rng.integers(rows["count"] + 1, FRAMES + 2)
@@ -107,7 +107,7 @@ def utterances(
     return rows
 
 
-def speaking(x: Values) -> ops.TalkerState:
+def talker_state(x: Values) -> ops.TalkerState:
     """The talker's state of a case's buffers."""
     return ops.TalkerState(x["rows"], x.get("codes"), x.get("seen"))
 

@@ -15,8 +15,8 @@ from oscine.ops.cases import (
     indirection,
     noise,
     of_windows,
-    speaking,
     state_rows,
+    talker_state,
     utterances,
 )
 
@@ -95,7 +95,7 @@ def weights_case(
 def self_case(
     lines: int,
     length: int,
-    room: int,
+    capacity: int,
     heads: int,
     width: int,
     spare: int = 0,
@@ -104,11 +104,11 @@ def self_case(
 ) -> Case:
     """Causal attention without rope, which appends to caches full of noise.
 
-    spare: room of a cache's slot beyond the positions. beams: lines of a group, whose keys are in
+    spare: positions of a cache's slot past the capacity. beams: lines of a group, whose keys are in
     each other's slots; 0: no cache_indirection. slots: of the cache, where some lines are done;
     0: a slot a line, and none is done.
     """
-    shape = (slots or lines, room + spare, heads * width)
+    shape = (slots or lines, capacity + spare, heads * width)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         cache = ops.Cache(x["keys"], x["values"])
@@ -117,7 +117,7 @@ def self_case(
         return y if slots else backend.gather_rows(y, state, sot=True)
 
     def values(rng: np.random.Generator) -> Values:
-        rows = state_rows(rng, lines, room, length, slots)
+        rows = state_rows(rng, lines, capacity, length, slots)
         if slots:
             rows["length"] = length
         else:
@@ -128,16 +128,16 @@ def self_case(
             "keys": noise(rng, *shape),
             "values": noise(rng, *shape),
             "rows": rows,
-            "tokens": np.zeros((shape[0], room), np.uint32),
+            "tokens": np.zeros((shape[0], capacity), np.uint32),
         }
         if beams:
             rows["position"] = np.repeat(
                 rows["position"][::beams], beams
             )  # beams of a group are at one position
-            made["indirection"] = indirection(rng, rows, beams, (shape[0], room))
+            made["indirection"] = indirection(rng, rows, beams, (shape[0], capacity))
         return made
 
-    name = f"causal_attention {lines} lines of {length}, {room} keys, {heads}x{width}"
+    name = f"causal_attention {lines} lines of {length}, {capacity} keys, {heads}x{width}"
     name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
     name += f", {slots} slots" * (slots > 0)
     return Case(name, values, call, lines="rows" * (slots > 0))
@@ -148,7 +148,7 @@ def rotary_case(
     length: int,
     heads: tuple[int, int],
     width: int,
-    room: int,
+    capacity: int,
     window: int | None = None,
     **options: bool,
 ) -> Case:
@@ -159,30 +159,30 @@ def rotary_case(
     a value.
     """
     inner, ragged, half = (options.get(key, False) for key in ("inner", "ragged", "half"))
-    places, kind = room if window is None else 3 * room, np.float16 if half else np.float32
+    places, kind = capacity if window is None else 3 * capacity, np.float16 if half else np.float32
     frequency = 100.0 ** (-np.arange(width // 2) / (width // 2))
     angles = np.outer(np.arange(places), frequency)
 
     def values(rng: np.random.Generator) -> Values:
         rows = utterances(rng, lines, places, length)
         if inner:
-            rows["group"] = rng.integers(length - 1, room, lines)
+            rows["group"] = rng.integers(length - 1, capacity, lines)
         elif not ragged:
             rows["length"] = length
         return {
             "qkv": noise(rng, lines * length, (heads[0] + 2 * heads[1]) * width, spike=4.0),
-            "keys": noise(rng, lines + SPARE, room, heads[1] * width, spike=2.0).astype(kind),
-            "values": noise(rng, lines + SPARE, room, heads[1] * width).astype(kind),
+            "keys": noise(rng, lines + SPARE, capacity, heads[1] * width, spike=2.0).astype(kind),
+            "values": noise(rng, lines + SPARE, capacity, heads[1] * width).astype(kind),
             "rows": rows,
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         cache, rope = ops.Cache(x["keys"], x["values"]), ops.RopeTable(w["cos"], w["sin"])
         y = backend.causal_attention(
-            x["qkv"], cache, speaking(x), heads[0], rope=rope, norms=w["norms"], window=window,
+            x["qkv"], cache, talker_state(x), heads[0], rope=rope, norms=w["norms"], window=window,
             within_frame=inner,
         )  # fmt: skip
-        return backend.gather_rows(y, speaking(x)) if ragged else y
+        return backend.gather_rows(y, talker_state(x)) if ragged else y
 
     def weights(rng: np.random.Generator) -> Values:
         gains = rng.uniform(0.5, 2, (2, width)).astype(np.float32)
@@ -196,7 +196,7 @@ def rotary_case(
         f"causal_attention with rope {lines} lines of {length} rows, "
         f"{heads[0]} heads on {heads[1]} of {width}"
     )
-    name += f", {room} places" + ", inner" * inner
+    name += f", {capacity} places" + ", inner" * inner
     name += f", window {window}" * (window is not None) + ", ragged" * ragged
     name += ", float16" * half
     limit = 1e-3 if half else 2e-5

@@ -13,9 +13,9 @@ from oscine.ops.cases import (
     Case,
     Values,
     noise,
-    speaking,
     state_rows,
     stored,
+    talker_state,
     utterances,
 )
 
@@ -23,14 +23,14 @@ from oscine.ops.cases import (
 def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
     """Token and positional embeddings of prompts and of single tokens."""
     kind = np.float16 if half else np.float32
-    room = length + 5
+    capacity = length + 5
 
     def values(rng: np.random.Generator) -> Values:
-        rows = state_rows(rng, lines, room, length)
+        rows = state_rows(rng, lines, capacity, length)
         rows["done"], rows["length"] = 0, length
         rows["token"] = rng.integers(0, vocabulary, lines)
         prompt = rng.integers(0, vocabulary, (lines, length)).astype(np.uint32)
-        return {"rows": rows, "tokens": np.zeros((lines, room), np.uint32), "prompt": prompt}
+        return {"rows": rows, "tokens": np.zeros((lines, capacity), np.uint32), "prompt": prompt}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
@@ -43,7 +43,7 @@ def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool)
         call,
         lambda rng: {
             "table": noise(rng, vocabulary, width).astype(kind),
-            "positions": noise(rng, room, width),
+            "positions": noise(rng, capacity, width),
         },
     )
 
@@ -61,7 +61,7 @@ def embed_code_case(
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.code_embedding(
-            w["table"], speaking(x), x["total"], w["projected"], first,
+            w["table"], talker_state(x), x["total"], w["projected"], first,
             x["before"] if before else None,
         )  # fmt: skip
 
@@ -89,7 +89,7 @@ def frame_case(lines: int, width: int, kind: str) -> Case:
         f"sum_embeddings {lines} lines of {width} {kind}",
         values,
         lambda backend, x, w: backend.sum_embeddings(
-            x["total"], w["table"], x["text"], speaking(x)
+            x["total"], w["table"], x["text"], talker_state(x)
         ),
         lambda rng: {"table": stored(noise(rng, 50, width), kind)},
         lines="rows",
@@ -141,7 +141,7 @@ def gather_rows_case(lines: int, length: int, width: int, sot: bool = False) -> 
         return {"x": noise(rng, lines * length, width), "rows": draw(rng, lines, 99, length)}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        state = ops.TextDecoderState(x["rows"], None) if sot else speaking(x)
+        state = ops.TextDecoderState(x["rows"], None) if sot else talker_state(x)
         return backend.gather_rows(x["x"], state, sot)
 
     name = f"gather_rows {lines} lines of {length} rows of {width}" + ", sot" * sot

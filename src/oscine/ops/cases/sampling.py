@@ -15,8 +15,8 @@ from oscine.ops.cases import (
     Values,
     indirection,
     noise,
-    speaking,
     state_rows,
+    talker_state,
     utterances,
 )
 from oscine.ops.reference.sampling import beam_candidates
@@ -38,10 +38,10 @@ def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
     return rules
 
 
-def histories(rng: np.random.Generator, lines: int, room: int, rules: Array) -> Array:
+def histories(rng: np.random.Generator, lines: int, capacity: int, rules: Array) -> Array:
     """State rows with a few tokens, in random slots of the params."""
     begin, vocabulary = int(rules[0]["timestamp_begin"]), int(rules[0]["vocabulary"])
-    rows = state_rows(rng, lines, room, 1, len(rules))
+    rows = state_rows(rng, lines, capacity, 1, len(rules))
     rows["count"] = rng.integers(0, 3, lines)
     rows["token"] = rng.integers(0, vocabulary, lines)
     rows["repeats"] = rng.integers(1, 8, lines)
@@ -62,7 +62,7 @@ def scores(rng: np.random.Generator, rows: int, rules: Array) -> Array:
     return logits
 
 
-def masked(rng: np.random.Generator, masks: int, vocabulary: int) -> Array:
+def random_masks(rng: np.random.Generator, masks: int, vocabulary: int) -> Array:
     """Masks [masks, V]: one id in ten is suppressed, half of them only as the first token."""
     made = (rng.random((masks, vocabulary)) < 0.05) * ops.SUPPRESS
     made |= (rng.random((masks, vocabulary)) < 0.05) * ops.SUPPRESS_FIRST
@@ -107,7 +107,7 @@ def pick_case(
             "tokens": rng.integers(0, 99, (len(rules), 32)).astype(np.uint32),
             "rules": rules,
             "logits": scores(rng, 2 * lines, rules),
-            "masks": masked(rng, 3, vocabulary),
+            "masks": random_masks(rng, 3, vocabulary),
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
@@ -126,19 +126,19 @@ def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots
 
     slots: of lines whose options differ, instead of these; 0: as many as lines.
     """
-    room = 224
+    capacity = 224
 
     def values(rng: np.random.Generator) -> Values:
         options = {"no_repeat_ngram": ngram, "repetition_penalty": penalty}
         rules = rules_of(
             slots or lines, vocabulary, 20, **mixed(rng, slots, 1) if slots else options
         )
-        rows = histories(rng, lines, room, rules)
-        rows["count"] = rng.integers(0, room + 1, lines)
+        rows = histories(rng, lines, capacity, rules)
+        rows["count"] = rng.integers(0, capacity + 1, lines)
         words = rng.integers(0, vocabulary, 6)
         return {
             "rows": rows,
-            "tokens": words[rng.integers(0, 6, (len(rules), room))].astype(np.uint32),
+            "tokens": words[rng.integers(0, 6, (len(rules), capacity))].astype(np.uint32),
             "rules": rules,
             "logits": scores(rng, lines, rules),
         }
@@ -191,12 +191,12 @@ def beams_case(
 
     spare: slots beyond those of the lines.
     """
-    lines, room = groups * width, 130
+    lines, capacity = groups * width, 130
     slots = lines + spare
 
     def draw(rng: np.random.Generator) -> Values:
         rules = rules_of(slots, vocabulary, timestamps)
-        rows = histories(rng, lines, room, rules)
+        rows = histories(rng, lines, capacity, rules)
         for field in ("position", "length", "count"):  # beams of a group are at one position
             rows[field] = np.repeat(rows[field][::width], width)
         rows["sum_logprob"] = -3 * rng.random(lines)
@@ -206,7 +206,7 @@ def beams_case(
         pool["count"], pool["sum_logprob"] = 3, -9 * rng.random((slots, places))
         logits = scores(rng, lines, rules)
         logits[:, rules[0]["end"]] = 9 + rng.random(lines)
-        masks = masked(rng, 2, vocabulary)
+        masks = random_masks(rng, 2, vocabulary)
         masks[:, rules[0]["end"]] = 0
         groups_of = rows["slot"].reshape(groups, width)
         rules["mask"][groups_of] = rng.integers(0, 2, (groups, 1))
@@ -214,10 +214,10 @@ def beams_case(
             rules["timestamps"][groups_of] = rng.integers(0, 3, (groups, 1)) > 0
         return {
             "rows": rows,
-            "tokens": rng.integers(0, 99, (slots, room)).astype(np.uint32),
-            "indirection": indirection(rng, rows, width, (slots, room)),
+            "tokens": rng.integers(0, 99, (slots, capacity)).astype(np.uint32),
+            "indirection": indirection(rng, rows, width, (slots, capacity)),
             "pool": pool,
-            "ended": rng.integers(0, 99, (slots, places, room)).astype(np.uint32),
+            "ended": rng.integers(0, 99, (slots, places, capacity)).astype(np.uint32),
             "rules": rules,
             "logits": logits,
             "masks": masks,
@@ -293,7 +293,7 @@ def sample_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        backend.sample_code(x["logits"], x["rules"], speaking(x))
+        backend.sample_code(x["logits"], x["rules"], talker_state(x))
 
     name = f"sample_code {lines} lines of {rows} rows, {vocabulary} ids, code {group} of {groups}"
     name += "".join(f", {rule} {value}" for rule, value in rules.items())

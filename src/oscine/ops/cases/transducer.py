@@ -23,7 +23,7 @@ class Layer:
 
 
 def tracks(
-    rng: np.random.Generator, count: int, slots: int, frames: int, labels: int, room: int
+    rng: np.random.Generator, count: int, slots: int, frames: int, labels: int, capacity: int
 ) -> Array:
     """Rows at random frames of sequences of 1 to `frames`, in random slots; one in four is done.
 
@@ -34,8 +34,8 @@ def tracks(
     rows["length"] = rng.integers(1, frames + 1, count)
     rows["position"] = rng.integers(0, rows["length"])
     rows["token"] = rng.integers(0, labels + 1, count)
-    rows["count"] = rng.integers(0, room - 1, count)
-    rows["limit"] = rng.integers(rows["count"] + 1, room + 1)
+    rows["count"] = rng.integers(0, capacity - 1, count)
+    rows["limit"] = rng.integers(rows["count"] + 1, capacity + 1)
     rows["slot"] = rng.permutation(slots)[:count]
     rows["first"] = rng.permutation(slots)[:count] * frames
     rows["fresh"] = rng.random(count) < 0.7
@@ -142,9 +142,9 @@ def trees(
         nodes.append(own)
         arcs += more
         places.append(root + int(rng.integers(0, size)))
-    room = np.zeros(1 + 9 * sum(sizes), ops.GRAPH_ARC)
-    room[: len(arcs)] = arcs
-    return np.concatenate(nodes), room, np.array(places)
+    padded_arcs = np.zeros(1 + 9 * sum(sizes), ops.GRAPH_ARC)
+    padded_arcs[: len(arcs)] = arcs
+    return np.concatenate(nodes), padded_arcs, np.array(places)
 
 
 def pick_case(
@@ -159,7 +159,7 @@ def pick_case(
 
     boosted: sizes of trees; each row walks one of them, or has none.
     """
-    room = 7
+    capacity = 7
 
     def values(rng: np.random.Generator) -> Values:
         logits = 3 * noise(rng, count * block, labels + 1 + len(durations))
@@ -169,13 +169,13 @@ def pick_case(
             logits[tied, token] = 15.5
         logits[rng.random(len(logits)) < 0.05, rng.integers(0, logits.shape[1])] = np.nan
         nodes, arcs, places = trees(rng, boosted, labels)
-        rows = tracks(rng, count, slots, 12, labels, room)
+        rows = tracks(rng, count, slots, 12, labels, capacity)
         rows["node"] = rng.choice(places, count)
         return {
             "logits": logits,
             "rules": np.array([labels, 3, *durations], np.uint32),
             "rows": rows,
-            "decisions": np.zeros((slots, room), ops.TRANSDUCER_STEP),
+            "decisions": np.zeros((slots, capacity), ops.TRANSDUCER_STEP),
             "nodes": nodes,
             "arcs": arcs,
         }
