@@ -25,71 +25,8 @@ from oscine.errors import (
     UsageError,
 )
 from oscine.probe import current_probe, probing
+from tests.engine.by_hand import ByHand, arrivals, check_flat, play
 from tests.engine.counting import Count, Pass, Runner, audio
-
-
-class ByHand(Engine[Runner]):
-    """Turns are taken when the test says so."""
-
-    def __init__(self, runner: Runner, **options: Any) -> None:
-        super().__init__(runner, **options)
-        self._device_thread = self  # type: ignore[assignment]
-
-    is_current = False
-
-    def wake(self, engine: object) -> None:
-        """No thread."""
-
-    def until_idle(self) -> None:
-        for _ in range(10_000):
-            if not self.has_work:
-                return
-            self.run_iteration()
-        raise AssertionError("the engine does not come to an end")
-
-
-def check_flat(engine: ByHand) -> None:
-    """Nothing of a sequence is left behind."""
-    assert engine._slots.in_use == 0
-    assert engine._cache.in_use == 0
-    assert engine.running == engine.waiting == 0
-    for executor in engine.runner.executors.values():
-        assert not hasattr(executor, "rows") or executor.rows["done"].all()
-
-
-@st.composite
-def arrivals(draw: st.DrawFn) -> list[tuple[int, Sequence[int]]]:
-    """Sequences, and the turn before which each is submitted."""
-    inputs = [audio(number) for number in range(draw(st.integers(1, 4)))]
-    callers = [Caller(Priority(draw(st.integers(0, 2)))) for _ in range(3)]
-    found: list[tuple[int, Sequence[int]]] = []
-    for number in range(draw(st.integers(1, 14))):
-        heard = draw(st.sampled_from([None, *inputs]))
-        sequence: Sequence[int]
-        if heard is not None and draw(st.booleans()):
-            sequence = Pass(number, heard)
-        else:
-            rows = draw(st.sampled_from([1, 1, 1, 2, 3]))
-            sequence = Count(100 * number, draw(st.integers(0, 25)), heard, rows)
-        sequence.caller = draw(st.sampled_from(callers))
-        found.append((draw(st.integers(0, 12)), sequence))
-    return sorted(found, key=lambda one: one[0])
-
-
-def play(
-    engine: ByHand,
-    plan: list[tuple[int, Sequence[int]]],
-    cancelled: dict[int, Sequence[int]] | None = None,
-) -> None:
-    """Submit each at its turn, cancel some, go on to the end."""
-    for turn in range(40):
-        for at, sequence in plan:
-            if at == turn:
-                engine.submit(sequence)
-        if cancelled and turn in cancelled:
-            cancelled[turn].cancel()
-        engine.run_iteration()
-    engine.until_idle()
 
 
 @settings(max_examples=150, deadline=None)
@@ -246,6 +183,42 @@ def test_a_fault_at_any_moment_leaves_no_caller_waiting_and_nothing_behind(
     after = [engine.submit(Count(number, 9, audio(number), 2)) for number in range(3)]
     engine.until_idle()
     assert [each.result() for each in after] == [each.alone() for each in after]  # type: ignore[attr-defined]
+    check_flat(engine)
+
+
+def test_an_input_of_a_cancelled_sequence_is_encoded_for_the_next() -> None:
+    """Also where it had run before, on a device that was lost: it waits, and cannot be admitted."""
+    engine = ByHand(Runner(), rebuild=Runner)
+    sound = audio(1)
+    first = engine.submit(Count(1, 20, sound))
+    engine.run_iteration()
+    engine.runner.device_.faults = {engine.runner.device_.submits + 1: FAULTS[0]}
+    engine.run_iteration()
+    first.cancel()
+    engine.run_iteration()
+    after = Pass(2, sound)
+    engine.submit(after)
+    engine.until_idle()
+    assert first.done() and after.result() == after.alone()
+    check_flat(engine)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+def test_rows_that_were_moved_run_no_more_also_after_a_fault(fault: BaseException) -> None:
+    engine = ByHand(Runner(), rebuild=Runner)
+    device = engine.runner.device_
+    short, long = Count(1, 5), Count(2, 60)
+    engine.submit(short)
+    engine.submit(long)
+    stop_rows = engine.runner.executor(("count", 1)).stop_rows
+
+    def fail_once(rows: Any) -> None:
+        device.faults = {device.submits + 1: fault}
+        stop_rows(rows)
+
+    engine.runner.executor(("count", 1)).stop_rows = fail_once
+    engine.until_idle()
+    assert short.result() == short.alone() and long.result() == long.alone()
     check_flat(engine)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from oscine.engine.runner import BatchEntry, BatchExecutor, DeferredDelivery, SnapshotRow, Wait
 from oscine.errors import DeviceLostError
@@ -136,8 +137,8 @@ class Batch:
             self.by_group[to], self.by_group[number] = entry, None
             entry.row = to * self.executor.group_size
         del self.by_group[count:]
-        self.executor.move_rows(moves)
-        self.executor.stop_rows({row for row, _ in moves} - {row for _, row in moves})
+        self._must(self.executor.move_rows, moves)
+        self.stop_rows({row for row, _ in moves} - {row for _, row in moves})
 
     def poll(self, ahead: int) -> Iterator[BatchEntry]:
         """Read snapshots until `ahead` are left; yields the entries that have ended."""
@@ -169,11 +170,14 @@ class Batch:
 
     def stop_rows(self, rows: Iterable[int]) -> None:
         """Mark rows as done. Raises DeviceLostError where that fails, as others get their slots."""
-        if not self.executor.steps_per_poll:
-            return
+        if self.executor.steps_per_poll:
+            self._must(self.executor.stop_rows, rows)
+
+    def _must(self, work: Callable[..., None], *given: Any) -> None:
+        """Call what may not fail: without it, rows would run in slots of other sequences."""
         try:
-            self.executor.stop_rows(rows)
+            work(*given)
         except DeviceLostError:
             raise
-        except Exception as error:
+        except BaseException as error:  # also SystemExit, as a probe may raise
             raise DeviceLostError(self.backend.name, f"its rows do not stop: {error}") from error

@@ -223,8 +223,9 @@ class Engine(Generic[R]):
                 self._free_entry(entry)
         with self._lock:
             for sequence in list(self._queue):
-                if sequence.done() or sequence.is_overdue(now):
-                    sequence.fail(DeadlineError())
+                late = sequence.is_overdue(now)
+                if late or sequence.done() or sequence.cancel_requested:
+                    sequence.fail(DeadlineError() if late else cancelled())
                     self._queue.remove(sequence)
 
     # -- admission ----------------------------------------------------------------------------
@@ -259,6 +260,9 @@ class Engine(Generic[R]):
             self._entries[entry] = None
             if not sequence.begin():
                 sequence.fail(cancelled())
+                if entry in missing and entry.encoder_slot is not None:  # it will not be encoded
+                    missing.remove(entry)
+                    self._cache.invalidate(entry.encoder_slot)
                 self._free_entry(entry)
             elif isinstance(sequence, Call):
                 self._run_call(sequence)

@@ -24,7 +24,7 @@ from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Utterance, UtteranceRequest, UtteranceResult
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
-from tests.engine.test_engine import ByHand
+from tests.engine.by_hand import ByHand
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 BASE = load_weights(GOLDENS / "base" / "ckpt")

@@ -25,7 +25,7 @@ from oscine.models.whisper.sequences import (
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.text.whisper import WhisperTokenizer
-from tests.engine.test_engine import ByHand
+from tests.engine.by_hand import ByHand
 
 from .golden import GOLDEN, Backends, Decoding, Engines, Halved, Windows, results, time_first
 

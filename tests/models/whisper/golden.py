@@ -17,7 +17,7 @@ from oscine.models.whisper.sequences import DecodingRequest, DecodingSequence
 from oscine.models.whisper.tokens import SpecialTokens, resolve_special_tokens
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.reference import Reference
-from tests.engine.test_engine import ByHand
+from tests.engine.by_hand import ByHand
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "whisper_multi"
 META = json.loads((GOLDEN / "golden.json").read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ from oscine.models.whisper.sequences import (
 from oscine.models.whisper.tokens import SpecialTokens, resolve_special_tokens
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.reference import Reference
-from tests.engine.test_engine import ByHand, play
+from tests.engine.by_hand import ByHand, play
 
 from .golden import results
 

@@ -26,7 +26,7 @@ from oscine.models.whisper.sequences import (
 )
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.probe import probing
-from tests.engine.test_engine import ByHand
+from tests.engine.by_hand import ByHand
 
 from .golden import (
     BEAMS,

@@ -19,7 +19,7 @@ from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
-from tests.engine.test_engine import ByHand
+from tests.engine.by_hand import ByHand
 
 from .golden import results
 

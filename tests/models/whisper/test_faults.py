@@ -19,7 +19,7 @@ from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import DecodingSequence, LanguageSequence
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.reference import Reference
-from tests.engine.test_engine import ByHand
+from tests.engine.by_hand import ByHand
 
 from .golden import (
     BEAMS,
