@@ -172,7 +172,7 @@ class DeviceMemoryError(DeviceError):
 class MemoryBudgetError(DeviceMemoryError):
     """More memory than the budget of a model allows, which `memory` or `--memory` sets.
 
-    `needed`: the smallest sufficient budget, in bytes.
+    `needed`: the bytes held and asked for when the budget was exceeded; a request may need more.
     """
 
     def __init__(self, device: str, needed: int, needed_text: str, limit_text: str) -> None:

@@ -278,7 +278,7 @@ class Runner:
         more = np.zeros(max(0, encoder_slots - len(self.encodings)), np.int64)
         self.encodings = np.concatenate([self.encodings, more])
 
-    def release(self, slots: int, encoder_slots: int) -> None:
+    def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         self.numbers, self.encodings = self.numbers[:slots], self.encodings[:encoder_slots]
         self.executors.clear()
 

@@ -30,7 +30,7 @@ def test_a_device_that_is_lost_while_it_rests_is_found_by_the_next_sequence(
     engine = Engine(runner, rebuild=lambda: Runner(name=runner.device))
     engine.submit(Count(1, 5, audio(1))).wait()
 
-    def lost(slots: int, encoder_slots: int) -> None:
+    def lost(slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         raise DeviceLostError(runner.device, "a test")
 
     monkeypatch.setattr(runner, "release", lost)

@@ -26,7 +26,7 @@ from oscine.errors import (
 )
 from oscine.probe import current_probe, probing
 from tests.engine.by_hand import ByHand, arrivals, check_flat, play
-from tests.engine.counting import Count, Pass, Runner, audio
+from tests.engine.counting import Count, Counting, Pass, Runner, audio
 
 
 @settings(max_examples=150, deadline=None)
@@ -231,6 +231,27 @@ def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:
     with pytest.raises(DeviceMemoryError):
         wide.result()
     assert narrow.result() == narrow.alone()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_a_sequence_that_never_starts_for_want_of_memory_ends_with_that_error(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    engine = ByHand(Runner())
+
+    def start(self: Counting, entries: list[Any]) -> None:
+        raise DeviceMemoryError("counting", "a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Counting, "start", start)
+        alone = engine.submit(Count(1, 5, rows=rows))
+        engine.until_idle()
+    with pytest.raises(DeviceMemoryError):
+        alone.result()
+    after = engine.submit(Count(2, 5, rows=rows))
+    engine.until_idle()
+    assert after.result() == after.alone()  # type: ignore[attr-defined]
+    check_flat(engine)
 
 
 class Places(Runner):

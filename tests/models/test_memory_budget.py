@@ -128,3 +128,20 @@ def test_each_process_of_a_fleet_has_the_budget() -> None:
         open_fleet(["cpu"], folder, "auto", offline=True, memory="1KB")
     with open_fleet(["cpu"], folder, "auto", offline=True, memory="1GB") as model:
         assert ask(model, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"language": "en"}, {"beam_size": 5}], ids=repr)
+def test_a_larger_budget_never_fails_where_a_smaller_one_does(options: dict[str, Any]) -> None:
+    """And each attempt comes to an end, also where two sequences fit and one does not start."""
+    path, fits = CHECKPOINTS["whisper"], []
+    with pytest.raises(MemoryBudgetError) as told:
+        oscine.load(path, device="cpu", offline=True, memory=1)
+    needed = told.value.needed
+    for budget in range(needed + 20_000, 2 * needed, 40_000):
+        model = oscine.load(path, device="cpu", offline=True, memory=budget)
+        try:
+            fits.append(bool(model.transcribe(sound(3), vad_filter=False, **options).segments))
+        except MemoryBudgetError:
+            fits.append(False)
+        assert model.engine.waiting == model.engine.running == 0
+    assert fits == sorted(fits) and fits[-1] and not fits[0]

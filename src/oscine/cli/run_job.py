@@ -13,7 +13,7 @@ from oscine.cli.console import OutputError, status, warn, write_stdout
 from oscine.cli.jobs import Job
 from oscine.cli.progress import OnProgress, progress_bar
 from oscine.cli.results import ResultStore
-from oscine.errors import Cancelled, OscineError, UsageError
+from oscine.errors import Cancelled, DeviceError, OscineError, UsageError
 from oscine.formats import LINES, render, timestamp
 from oscine.subtitles import Layout, channel_name
 from oscine.types import Segment, Transcript
@@ -91,7 +91,7 @@ def finish_job(result: JobResult, job_options: JobOptions) -> bool:
     job, stream, error = result.job, result.stream, result.error
     if isinstance(error, OscineError) and not isinstance(error, UsageError | OutputError):
         if not isinstance(error, Cancelled):
-            warn(str(error))
+            warn(f"{job.source}: {error}" if isinstance(error, DeviceError) else str(error))
         write_partial(stream, job, job_options)
         return False
     if error is not None:

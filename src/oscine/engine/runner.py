@@ -137,8 +137,11 @@ class Runner(OnDevice, Protocol):
         The contents of those in use are kept. Raises DeviceMemoryError, and then changes nothing.
         """
 
-    def release(self, slots: int, encoder_slots: int) -> None:
-        """Free memory beyond that many slots and encoder slots; no row is running."""
+    def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
+        """Free memory beyond that many slots and encoder slots; no row is running.
+
+        `plans`: also free what recorded plans hold; they are recorded again when needed.
+        """
 
     def encode(self, inputs: Sequence[sequence.EncoderInput], encoder_slots: Sequence[int]) -> None:
         """Encode at most `encode_batch` inputs in one pass, each into its encoder slot."""

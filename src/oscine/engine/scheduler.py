@@ -305,6 +305,9 @@ class Engine(Generic[R]):
             pinned += 1
         if needed > self.most_slots and slots.in_use:
             return False
+        if sequence.was_alone and not slots.in_use:
+            self._reserve_alone(sequence)
+            return True
         try:
             try:
                 self._reserve(_next_power_of_two(needed), _next_power_of_two(pinned), sequence)
@@ -321,15 +324,15 @@ class Engine(Generic[R]):
         return True
 
     def _reserve_alone(self, sequence: Sequence[Any]) -> None:
-        """Free the memory of more sequences and reserve that of one. Raises DeviceMemoryError."""
-        self._release()
+        """Free all memory but that of one sequence, and reserve it. Raises DeviceMemoryError."""
+        self._release(sequence.rows, plans=True)
         self._reserve(sequence.rows, 1, sequence)
 
-    def _release(self) -> None:
-        """Free the memory of all sequences but one; none is running."""
+    def _release(self, slots: int = 1, *, plans: bool = False) -> None:
+        """Free the memory of all sequences but one of that many rows; none is running."""
         self._batches.clear()
         self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
-        self.runner.release(1, 1)
+        self.runner.release(slots, 1, plans=plans)
 
     def _reserve(self, slots: int, encoder_slots: int, sequence: Sequence[Any]) -> None:
         """Reserve at least that many slots and encoder slots. Raises DeviceMemoryError."""
@@ -460,17 +463,19 @@ class Engine(Generic[R]):
     ) -> None:
         """Start fewer side by side where memory has run out, again from their prompts.
 
-        Where nothing else runs, the memory for more is given back first. A sequence that is alone
-        in memory of its own size fails.
+        A sequence that runs alone gets one more attempt, in memory of its own size and without the
+        plans of others; then it fails.
         """
         self._abandon(entries)
         first = entries[0].sequence
-        spare = self._slots.count > first.rows or self._cache.count > 1
-        if len(entries) == 1 and not self.running and not spare:
+        alone = len(entries) == 1 and not self._entries
+        if alone and first.was_alone:
             first.fail(problem)
             return
-        self.most_slots = max(1, (self.running + len(entries)) // 2)
-        log.warning("%s; going on with %d side by side", problem, self.most_slots)
+        first.was_alone = alone
+        if not alone:
+            self.most_slots = max(1, (self.running + len(entries)) // 2)
+            log.warning("%s; going on with %d side by side", problem, self.most_slots)
         if not self._entries:
             self._release()
         for entry in reversed(entries):

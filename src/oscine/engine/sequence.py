@@ -88,6 +88,7 @@ class Sequence(Future[T]):
         self.caller = Caller()
         self.deadline: float | None = None  # of time.monotonic
         self.restart_count = 0  # how often its device was lost
+        self.was_alone = False  # memory ran out although it had all memory; next time it fails
         self.submitted = 0.0  # of time.monotonic
         self.on_cancel: Callable[[], None] = _do_nothing  # wakes the engine
         self.cancel_requested = False

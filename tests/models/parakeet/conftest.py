@@ -108,7 +108,7 @@ class Scripted:
     def reserve(self, slots: int, encoder_slots: int, sequence: Any) -> None:
         """There is room for any number."""
 
-    def release(self, slots: int, encoder_slots: int) -> None:
+    def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         """Likewise."""
 
     def encode(self, inputs: Any, encoder_slots: Any) -> None:

@@ -208,7 +208,7 @@ class Runner:
         if sequence not in self.asked:
             self.asked.append(sequence)
 
-    def release(self, slots: int, places: int) -> None:
+    def release(self, slots: int, places: int, *, plans: bool = False) -> None:
         self.utterance_executor.codec.release()
 
     def clock(self, stage: str, milliseconds: float) -> None:

@@ -104,7 +104,7 @@ class ParakeetRunner:
         self.memory.grow(size)
         self.decoding.rebase_frame_indices(before.frames)
 
-    def release(self, slots: int, encoder_slots: int) -> None:
+    def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         frames = self.memory.size.frames
         self.encoder.plans.clear()
         self.memory.clear()

@@ -135,7 +135,7 @@ class Qwen3TtsRunner:
         self.talker.reserve(slots, max(request.positions, prompt), request.trailing_text_rows)
         self.utterance_executor.codec.reserve(slots)
 
-    def release(self, slots: int, encoder_slots: int) -> None:
+    def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         """Free the memory beyond that of `slots` short utterances; none may be running."""
         self.talker.release(slots)
         self.utterance_executor.codec.release()

@@ -155,7 +155,7 @@ class DecoderMemory:
         """Free all tensors that grow."""
         self.backend.release(*self.slot_tensors(), *self.cross_kv, *self.staged_cross_kv)
         self.slots = self.encoder_slots = 0
-        self.cross_kv, self.staged_cross_kv = [], []
+        self.cross_kv, self.staged_cross_kv, self.caches = [], [], []
         self.mask_rows.clear()
         self.mask_row_of_slot.clear()
 

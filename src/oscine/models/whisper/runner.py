@@ -118,9 +118,10 @@ class WhisperRunner:
             for executor in self.executors.values():
                 executor.clear_plans()
 
-    def release(self, slots: int, encoder_slots: int) -> None:
+    def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         memory = self.memory
-        if not memory.fits(slots + 1, encoder_slots) and not memory.fits(slots, encoder_slots + 1):
+        larger = memory.fits(slots + 1, encoder_slots) or memory.fits(slots, encoder_slots + 1)
+        if not larger and not plans:
             return
         self.executors.clear()
         self.encoder_plans.clear()

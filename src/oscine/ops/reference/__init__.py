@@ -85,7 +85,9 @@ class Reference(Ops):
             target[j] = source[i]
 
     def release(self, *buffers: Array) -> None:
-        """Arrays are freed with their last reference."""
+        """Count arrays no longer; they are freed with their last reference."""
+        for buffer in buffers:
+            self.budget.drop(buffer)
 
     def memory_limits(self) -> tuple[int, int | None]:
         known = [free for free in (free_memory(), self.budget.free) if free is not None]
