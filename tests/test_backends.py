@@ -170,7 +170,7 @@ def test_numpy_that_fails_is_not_tried_for_ever(steps: Any) -> None:
 def test_a_lost_device_is_opened_again_as_it_was_or_the_next(
     monkeypatch: pytest.MonkeyPatch, steps: Any, lines: Any
 ) -> None:
-    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "LOSS_COUNTS", type(backends.LOSS_COUNTS)())
     steps(dawn=None, wgpu=None)
     assert backends.reopen(DAWN, "gpu").name == DAWN
     assert lines() == []

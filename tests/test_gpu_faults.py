@@ -47,7 +47,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def no_losses_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "LOSS_COUNTS", type(backends.LOSS_COUNTS)())
     for name in ("OSCINE_DEVICE", "OSCINE_CHECK"):
         monkeypatch.delenv(name, raising=False)
 

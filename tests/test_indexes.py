@@ -235,7 +235,7 @@ def plain_attention(b: Bench) -> None:
         state = ops.TextDecoderState(
             b.state(length=length, position=position), b.up(np.zeros((2, 4), np.uint32))
         )
-        cache = ops.Cache(keys_, values_)
+        cache = ops.KVCache(keys_, values_)
         b.run(lambda: b.gpu.causal_attention(qkv, cache, state, 2), (2 * length, 8))  # noqa: B023
         untouched = slice(0, min(position, 4))
         np.testing.assert_array_equal(b.gpu.read(keys_)[:, untouched], keys[:, untouched])
@@ -295,7 +295,7 @@ def rope_attention(b: Bench) -> None:
     for length, position, slot in ((1, FAR, 0), (3, FAR, 1), (1, 0, FAR), (3, 0, 2)):
         _, qkv = b.noise(2 * length, 24)
         told = utterances(b, position=position, length=length, slot=slot)
-        rotary, cache = ops.RopeTable(cosines, sines), ops.Cache(keys_, values_)
+        rotary, cache = ops.RopeTable(cosines, sines), ops.KVCache(keys_, values_)
         b.run(lambda: b.gpu.causal_attention(qkv, cache, told, 1, rope=rotary), (2 * length, 8))  # noqa: B023
         np.testing.assert_array_equal(b.gpu.read(keys_), keys)
         np.testing.assert_array_equal(b.gpu.read(values_), values)

@@ -319,7 +319,7 @@ def test_a_lost_device_needs_no_current_folder(
 ) -> None:
     """A model has the name of its path, and is read again where the current folder and a link to
     the model's folder have changed since."""
-    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "LOSS_COUNTS", type(backends.LOSS_COUNTS)())
     monkeypatch.setattr(backends, "open_gpu", fail)
     monkeypatch.setenv("HOME", str(tmp_path))
     shutil.copytree(GOLDEN, tmp_path / "model")
@@ -338,7 +338,7 @@ def test_a_lost_device_needs_no_current_folder(
 def test_a_speaking_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "LOSS_COUNTS", type(backends.LOSS_COUNTS)())
     monkeypatch.setattr(backends, "open_gpu", fail)
     model = oscine.load(SPEAKING, "cpu")
     assert isinstance(model, Qwen3Tts)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 #: Device name -> how often it was lost in this process. After MAX_LOSSES it is not opened again.
-LOSSES: Counter[str] = Counter()
+LOSS_COUNTS: Counter[str] = Counter()
 MAX_LOSSES = 2
 
 ALL = "all"  # as a device: every GPU, each with a process of its own
@@ -179,9 +179,9 @@ def reopen(lost: str, device: str) -> Backend:
 
     Raises DeviceError where it was lost more than MAX_LOSSES times, or cannot be opened.
     """
-    LOSSES[lost] += 1
-    if LOSSES[lost] > MAX_LOSSES:
-        raise DeviceError(f"lost {LOSSES[lost]} times")
+    LOSS_COUNTS[lost] += 1
+    if LOSS_COUNTS[lost] > MAX_LOSSES:
+        raise DeviceError(f"lost {LOSS_COUNTS[lost]} times")
     return open_gpu(device)
 
 

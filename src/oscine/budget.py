@@ -20,7 +20,7 @@ UNITS = {
 }
 _FACTORS = {unit.lower(): factor for unit, factor in UNITS.items()}
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]{1,3}|%)?", re.ASCII | re.IGNORECASE)
-_FORMS = "be a size such as 4GB, 800MB, 1.5GiB or 50%, or a number of bytes"
+_SIZE_HELP = "be a size such as 4GB, 800MB, 1.5GiB or 50%, or a number of bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class MemoryLimit:
         Units are read in any case. Raises UsageError for another value, and for one below a byte or
         above 100%.
         """
-        wrong = UsageError(f"memory must {_FORMS}, not {value!r:.60}")
+        wrong = UsageError(f"memory must {_SIZE_HELP}, not {value!r:.60}")
         if not isinstance(value, str):
             try:
                 nbytes = 0 if isinstance(value, bool) else index(value)  # type: ignore[arg-type]

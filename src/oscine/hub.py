@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OFF = ("", "0", "false", "no")  # values of an environment variable that mean false
+FALSE_VALUES = ("", "0", "false", "no")  # values of an environment variable that mean false
 
 
 def home() -> Path:
@@ -64,7 +64,7 @@ def offline_message(offline: bool, command: str = "") -> str:
 def _offline_variables() -> list[str]:
     """The variables that are set to a value other than 0, false or no."""
     names = ("OSCINE_OFFLINE", "HF_HUB_OFFLINE")
-    return [name for name in names if os.environ.get(name, "").lower() not in OFF]
+    return [name for name in names if os.environ.get(name, "").lower() not in FALSE_VALUES]
 
 
 def resolve(

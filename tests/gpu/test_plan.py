@@ -222,7 +222,7 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
     state = ops.TextDecoderState(
         gpu.zeros((lines,), ops.TEXT_DECODER_STATE), gpu.zeros((lines, 9), np.uint32)
     )
-    cache = ops.Cache(gpu.zeros((lines, 9, width)), gpu.zeros((lines, 9, width)))
+    cache = ops.KVCache(gpu.zeros((lines, 9, width)), gpu.zeros((lines, 9, width)))
     rules, masks = gpu.zeros((2,), ops.DECODE_PARAMS), gpu.zeros((1, vocabulary), np.uint32)
     kv = gpu.upload(values(30, 2 * width, 7)[None])
     packed = gpu.upload(values(3 * width, width, 8))
@@ -307,7 +307,7 @@ def cross_of_odd_heads(gpu: Gpu) -> None:
 
 
 def self_of_odd_heads(gpu: Gpu) -> None:
-    cache = ops.Cache(gpu.zeros((1, 8, 12)), gpu.zeros((1, 8, 12)))
+    cache = ops.KVCache(gpu.zeros((1, 8, 12)), gpu.zeros((1, 8, 12)))
     state = ops.TextDecoderState(
         gpu.zeros((1,), ops.TEXT_DECODER_STATE), gpu.zeros((1, 8), np.uint32)
     )

@@ -126,7 +126,7 @@ def test_each_process_of_a_fleet_is_loaded_so() -> None:
 def test_a_runner_that_is_made_again_after_a_loss_is_so_too(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oscine.backends.LOSSES", Counter())
+    monkeypatch.setattr("oscine.backends.LOSS_COUNTS", Counter())
     model = oscine.load(CHECKPOINTS[family], "cpu", deterministic=True)
     ask, _ = FAMILIES[family]
     before, alone = model.runner, ask(model, 0)

@@ -26,7 +26,7 @@ Sequences = dict[tuple[int, ...], float]
 #: Text 0 to 4, end 5, no speech 6, no timestamps 7, timestamps 8 to 11.
 VOCABULARY, END, NO_SPEECH, NO_TIMESTAMPS, BEGIN = 12, 5, 6, 7, 8
 LIMIT, PROMPT, ROOM = 7, 3, 16
-MARGIN = 1e-4  # between offers, beyond what float32 may turn round
+MIN_CANDIDATE_GAP = 1e-4  # between offers, beyond what float32 may turn round
 
 
 def rules(timestamps: bool, repeat_limit: int = 0) -> Array:
@@ -206,7 +206,7 @@ def compare(
     mask = mask.astype(np.uint32)
     models = [model(seed), model(seed + 1, 0.7)]
     plain = [plain_search(of, width, places, mask, timestamps) for of in models]
-    if min(narrowest for _, _, narrowest in plain) < MARGIN:
+    if min(narrowest for _, _, narrowest in plain) < MIN_CANDIDATE_GAP:
         return False
     rows, tokens, ended, texts = search(backend, models, width, places, mask, rules(timestamps))
     for group, (finished, beams, _) in enumerate(plain):

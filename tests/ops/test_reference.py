@@ -214,8 +214,8 @@ def test_causal_attention_appends_then_looks_back() -> None:
     rows["position"], rows["length"], rows["done"] = (5, 0, 2), (1, 2, 3), (0, 0, 1)
     rows["slot"] = slots = (3, 0, 1)
     qkv = noise(17, 9, 36)
-    before = ops.Cache(noise(18, 4, 10, 12), noise(19, 4, 10, 12))
-    cache = ops.Cache(before.keys.copy(), before.values.copy())
+    before = ops.KVCache(noise(18, 4, 10, 12), noise(19, 4, 10, 12))
+    cache = ops.KVCache(before.keys.copy(), before.values.copy())
     state = ops.TextDecoderState(rows, np.zeros((4, 10), np.uint32))
     y = OPS.causal_attention(qkv, cache, state, 2)
     keys, values = before.keys.copy(), before.values.copy()
@@ -237,7 +237,7 @@ def test_causal_attention_looks_where_beams_keep_their_past() -> None:
     rows = np.zeros(2, ops.TEXT_DECODER_STATE)
     rows["position"], rows["length"], rows["slot"] = 4, 1, (0, 1)
     qkv = noise(33, 2, 36)
-    cache = ops.Cache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
+    cache = ops.KVCache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
     cache_indirection = np.uint32([[1] * 3 + [0] * 7, [1] * 10])
     state = ops.TextDecoderState(
         rows, np.zeros((2, 10), np.uint32), cache_indirection=cache_indirection

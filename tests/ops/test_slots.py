@@ -129,7 +129,7 @@ def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None
     rows = np.zeros(3, ops.TEXT_DECODER_STATE)
     rows["slot"], rows["done"], rows["position"], rows["length"] = (4, 1, 0), (0, 1, 0), 2, length
     cache = rng.normal(0, 1, (2, 6, 9, 8)).astype(np.float32)
-    held = ops.Cache(*(put(backend, part) for part in cache))
+    held = ops.KVCache(*(put(backend, part) for part in cache))
     state = ops.TextDecoderState(put(backend, rows), put(backend, np.zeros((6, 9), np.uint32)))
     qkv = rng.normal(0, 1, (3 * length, 24)).astype(np.float32)
     given, out = put(backend, qkv), backend.zeros((3 * length, 8))

@@ -11,7 +11,7 @@ import pytest
 
 from oscine import ops
 from oscine.errors import DeviceError
-from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, Cache, QKNorm, RopeTable, TalkerState
+from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, KVCache, QKNorm, RopeTable, TalkerState
 from oscine.ops.reference import Reference
 from oscine.ops.reference.sampling import process_logits
 from oscine.ops.webgpu import Gpu
@@ -86,7 +86,7 @@ def test_attention_equals_a_plain_one_however_it_is_fed(
     if normed:
         weights = rng.uniform(0.5, 2, (2, W)).astype(np.float32)
         norms = QKNorm(weights[0], weights[1], 1e-3)
-    cache = Cache(*np.full((2, 1, room, K * W), np.nan, np.float32))
+    cache = KVCache(*np.full((2, 1, room, K * W), np.nan, np.float32))
     found, start = [], 0
     for count in blocks:
         line = utterances(position=start, length=count)
@@ -104,7 +104,7 @@ def test_attention_equals_a_plain_one_however_it_is_fed(
 def test_within_a_frame_rows_stand_at_their_codes() -> None:
     rng = np.random.default_rng(6)
     qkv = rng.standard_normal((5, (H + 2 * K) * W)).astype(np.float32)
-    cache = Cache(*np.zeros((2, 2, 5, K * W), np.float32))
+    cache = KVCache(*np.zeros((2, 2, 5, K * W), np.float32))
     found = []
     for group, rows in ((1, [0, 1]), (2, [2]), (3, [3]), (4, [4])):
         both = utterances(2, position=1000, length=3, group=group, done=[0, ops.STOP_END])
@@ -346,7 +346,7 @@ def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
     rotary = RopeTable(gpu.zeros((4, 3)), gpu.zeros((4, 3)))
 
     def attend(width: int) -> None:
-        cache = ops.Cache(gpu.zeros((1, 4, width)), gpu.zeros((1, 4, width)))
+        cache = ops.KVCache(gpu.zeros((1, 4, width)), gpu.zeros((1, 4, width)))
         gpu.causal_attention(gpu.zeros((1, 3 * width)), cache, state, 1, rope=rotary)
 
     for width, word in ((6, "head width 6"), (516, "above 512")):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
-from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, Cache, QKNorm, RopeTable, TalkerState
+from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, KVCache, QKNorm, RopeTable, TalkerState
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
 
@@ -53,7 +53,7 @@ class Bench:
         rotary = RopeTable(backend.upload(np.cos(angles)), backend.upload(np.sin(angles)))
         norms = QKNorm(*(backend.upload(noise(W)) for _ in range(2)))
         text, self.total = slot(noise(S, 2, width)), slot(noise(S, width))
-        self.cache = Cache(slot(noise(S, POSITIONS, W)), slot(noise(S, POSITIONS, W)))
+        self.cache = KVCache(slot(noise(S, POSITIONS, W)), slot(noise(S, POSITIONS, W)))
         rules = [slot(made) for made in mixed_rules(self.slots)]
         self.state = TalkerState(
             backend.zeros((B,), TALKER_STATE),
@@ -92,7 +92,7 @@ class Bench:
         return self.backend.read(self.state.rows), [self.backend.read(one) for one in self.memory]
 
 
-def vars_of(cache: Cache) -> tuple[Any, Any]:
+def vars_of(cache: KVCache) -> tuple[Any, Any]:
     return cache.keys, cache.values
 
 

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
 _STATES_LONGEST = {"matroska", "flv", "rm"}
 CODEC_PADDING_S = 0.1  # added by codecs, and tolerated by limits of duration
-_AGAIN = "record it or convert it again"
+_REMEDY = "record it or convert it again"
 _FAILURES = 16  # consecutive errors after which reading of packets ends
 
 
@@ -164,10 +164,10 @@ def _track(
             yield from resampler.silence(clock.fill(damage.lost))
         yield from resampler.flush()
     except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError(name, f"cannot be decoded ({reason(error)})", _AGAIN) from None
+        raise AudioError(name, f"cannot be decoded ({reason(error)})", _REMEDY) from None
     if not damage.seconds and damage.count:
         problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
-        raise AudioError(name, problem, _AGAIN)
+        raise AudioError(name, problem, _REMEDY)
     damage.tell(clock.position - begin, _stated_length(container, stream, file))
 
 
@@ -336,7 +336,7 @@ def _header(name: str, file: BinaryIO | FileSlice) -> WavLengths | None:
     try:
         return read_lengths(file)
     except (OSError, ValueError) as error:
-        raise AudioError(name, f"cannot be read ({reason(error)})", _AGAIN) from None
+        raise AudioError(name, f"cannot be read ({reason(error)})", _REMEDY) from None
 
 
 def _damage(error: Exception) -> str:

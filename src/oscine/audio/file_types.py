@@ -99,13 +99,15 @@ CONTAINERS: Mapping[str, Container] = MappingProxyType(
     }
 )
 #: RIFF and IFF types that are audio; a truncated header may lack the type.
-FORMS = (b"WAVE", b"AVI ", b"QLCM", b"AIFF", b"AIFC", b"8SVX")
+RIFF_FORM_TYPES = (b"WAVE", b"AVI ", b"QLCM", b"AIFF", b"AIFC", b"8SVX")
 SUFFIXES = frozenset(suffix for each in CONTAINERS.values() for suffix in each.suffixes.split())
 
 
 def container_of(begin: bytes) -> str | None:
     """The container's name in messages for a file that begins with these bytes; None if unknown."""
-    if begin[:4] in (b"RIFF", b"FORM") and not any(form.startswith(begin[8:12]) for form in FORMS):
+    if begin[:4] in (b"RIFF", b"FORM") and not any(
+        form.startswith(begin[8:12]) for form in RIFF_FORM_TYPES
+    ):
         return None  # a picture, for example
     for name, container in CONTAINERS.items():
         if begin.startswith(container.magic, container.at):

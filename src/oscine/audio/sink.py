@@ -21,7 +21,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 #: A write of this size to a pipe is atomic, also when Ctrl-C ends the wait for space.
-WHOLE = getattr(select, "PIPE_BUF", 512)
+ATOMIC_WRITE_BYTES = getattr(select, "PIPE_BUF", 512)
 
 
 class Sink:
@@ -126,7 +126,11 @@ class Sink:
                 select.select([], [self._pipe], [])  # a non-blocking pipe
             self._seek_file(self._position + done)
             self._file_position = None
-            part = memoryview(data)[done:] if self._pipe is None else data[done : done + WHOLE]
+            part = (
+                memoryview(data)[done:]
+                if self._pipe is None
+                else data[done : done + ATOMIC_WRITE_BYTES]
+            )
             # C writes and counts: a signal is not handled between the two.
             self._counts.extend(map(self._put, (part,)))
 

@@ -14,7 +14,7 @@ from oscine.audio.demuxer import reason
 from oscine.audio.ogg_chain import FileSlice
 from oscine.errors import AudioError
 
-_ROOM = "free some room there, or set TMPDIR to another folder"
+_DISK_FULL_REMEDY = "free some room there, or set TMPDIR to another folder"
 SPOOL_BYTES = 32 << 20  # larger pipes go to a temporary file
 
 
@@ -38,7 +38,7 @@ class Spool:
                 self._file.write(chunk)
             except OSError as error:
                 problem = f"cannot be kept aside in {_temporary()} ({reason(error)})"
-                raise AudioError(self._name, problem, _ROOM) from None
+                raise AudioError(self._name, problem, _DISK_FULL_REMEDY) from None
         if not self._file.seek(0, os.SEEK_END):
             raise AudioError(self._name, "is empty", "record or copy it again")
         self._file.seek(0)

@@ -16,13 +16,13 @@ from oscine.audio.ffmpeg import av
 from oscine.audio.ogg_chain import FileSlice
 
 #: Raw streams: packets without timestamps.
-_COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
+_RAW_STREAM_FORMATS = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
 #: Bits of clocks that wrap. FFmpeg adds a period wherever one jumps backwards.
 _CLOCK_BITS = {"mpegts": 33, "mpeg": 33, "flv": 32, "asf": 32}
 _CHUNK = 1 << 16  # bytes of the file that are read at once
 _SEARCHED = 1 << 20  # bytes that are searched for one packet
-_SWOLLEN = 8  # times the usual size: FFmpeg included damaged bytes
-_MISSES = 16  # packets not found before the search moves on
+_MAX_PACKET_GROWTH = 8  # times the usual size: FFmpeg included damaged bytes
+_MAX_MISSES = 16  # packets not found before the search moves on
 _NO_TIME = -(1 << 63)  # AV_NOPTS_VALUE
 _AVI_HEAD = 8  # bytes of a chunk's header
 
@@ -41,7 +41,7 @@ class FrameTimer(Protocol):
 
 def frame_timer(container: Any, stream: Any, file: BinaryIO | FileSlice) -> FrameTimer:
     """The timer for an opened container; `file` is what FFmpeg reads, and keeps its position."""
-    if container.format.name not in _COUNTED:
+    if container.format.name not in _RAW_STREAM_FORMATS:
         return _ClockTimer(stream, _indexed(container, stream))
     return ByteTimer(file)
 
@@ -49,7 +49,7 @@ def frame_timer(container: Any, stream: Any, file: BinaryIO | FileSlice) -> Fram
 def start_time(container: Any) -> float | None:
     """The container's clock at the start of its earliest track."""
     begin = container.start_time
-    if container.format.name in _COUNTED or begin is None or begin == _NO_TIME:
+    if container.format.name in _RAW_STREAM_FORMATS or begin is None or begin == _NO_TIME:
         return None
     return float(begin / av.time_base)
 
@@ -181,13 +181,13 @@ class ByteTimer:
         at = self._search(data)
         if at is None:  # FFmpeg joined both sides of a gap, or the gap is long
             self._misses += 1
-            self._searched += _SEARCHED * (self._misses % _MISSES == 0)
+            self._searched += _SEARCHED * (self._misses % _MAX_MISSES == 0)
             return
         if self._end is not None and at > self._end and self._bytes:
             missing = max(0, at - self._end - self._tags(self._end))
             self._skipped_s += missing * self._decoded_s / self._bytes
         usual = self._bytes // max(self._count, 1)
-        length = usual if 0 < _SWOLLEN * usual < len(data) else len(data)
+        length = usual if 0 < _MAX_PACKET_GROWTH * usual < len(data) else len(data)
         self._bytes += length
         self._count += 1
         self._end, self._searched = at + length, at + len(data)

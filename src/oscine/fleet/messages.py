@@ -26,7 +26,7 @@ LOAD: Final = 1
 ASK: Final = 2
 ITEM: Final = 4  # [item] of the requested iterator, [] at its end
 CANCEL: Final = 5  # the caller has cancelled the request
-ABANDON: Final = 6  # the caller's wait was interrupted: cancel, no item will follow
+INTERRUPT: Final = 6  # the caller's wait was interrupted: cancel, no item will follow
 CLOSE: Final = 7  # cancel the request and close its stream
 DROP: Final = 8  # cancel the request and release its stream
 # From the worker.

@@ -232,7 +232,7 @@ class Request:
         except WorkerLostError:
             raise
         except BaseException:
-            self.worker.send(self.number, messages.ABANDON)
+            self.worker.send(self.number, messages.INTERRUPT)
             raise
         finally:
             self._waited.discard(turn)

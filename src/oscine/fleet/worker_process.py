@@ -25,7 +25,7 @@ from oscine.fleet import messages
 from oscine.fleet.messages import NO_REQUEST, Connection, Message
 
 Load = Callable[..., Any]
-STOPS = (messages.CANCEL, messages.ABANDON, messages.CLOSE, messages.DROP)
+STOPS = (messages.CANCEL, messages.INTERRUPT, messages.CLOSE, messages.DROP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class RequestHandler:
                 self._target, self._is_stream = result, True
                 self._link.send(self._number, messages.STREAM, turn, describe_object(result))
             else:
-                self._give(turn, what[1], result)
+                self._send_result(turn, what[1], result)
         except StopIteration:
             self._link.send(self._number, messages.END, turn)
         except BaseException as error:  # all of it is the parent's to raise
@@ -131,11 +131,12 @@ class RequestHandler:
         if not self._is_stream and "cancel" in parameter_names(found):
             options["cancel"] = self.stopped
         result = found(
-            *map(self._meant, given), **{key: self._meant(each) for key, each in options.items()}
+            *map(self._resolve_argument, given),
+            **{key: self._resolve_argument(each) for key, each in options.items()},
         )
         return None if result is target else result
 
-    def _give(self, turn: int, name: str, result: Any) -> None:
+    def _send_result(self, turn: int, name: str, result: Any) -> None:
         """Send a result. Raises OtherModelError, an AttributeError, if it cannot be pickled."""
         try:
             self._link.send(self._number, messages.RESULT, turn, result)
@@ -152,7 +153,7 @@ class RequestHandler:
             told = "".join(traceback.format_exception_only(error)).strip()
             self._link.send(self._number, messages.ERROR, turn, RuntimeError(told))
 
-    def _meant(self, value: Any) -> Any:
+    def _resolve_argument(self, value: Any) -> Any:
         """An argument for the model: placeholders for objects of the parent are replaced."""
         if isinstance(value, RemoteIterator):
             return self._pull(value.number)

@@ -45,8 +45,8 @@ from oscine.ops.state import TalkerState as TalkerState
 from oscine.ops.state import TextDecoderState as TextDecoderState
 from oscine.ops.state import TransducerState as TransducerState
 from oscine.ops.types import Activation as Activation
-from oscine.ops.types import Cache as Cache
 from oscine.ops.types import ConvParams as ConvParams
+from oscine.ops.types import KVCache as KVCache
 from oscine.ops.types import LayerNorm as LayerNorm
 from oscine.ops.types import Linear as Linear
 from oscine.ops.types import Padding as Padding

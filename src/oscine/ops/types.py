@@ -36,7 +36,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class KVCache:
     """Keys and values of one layer, [N, P, D] each by slot, for at most P positions a slot."""
 
     keys: Tensor
@@ -117,7 +117,7 @@ class QKNorm:
     eps: float = 1e-6
 
 
-class Cell(Protocol):
+class LstmCell(Protocol):
     """One LSTM layer: input [4P, P] with the sum of both biases, hidden [4P, P]; gates i f g o."""
 
     @property

@@ -11,7 +11,7 @@ from oscine.options.checks import any_value, flag, number, one_of, optional
 Dtype: TypeAlias = Literal["auto", "f32", "f16"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "lrc", "json", "all"]
 
-_ONE = "call it for each recording"
+_CALL_EACH_HINT = "call it for each recording"
 
 
 def _model(default: str) -> Any:
@@ -76,16 +76,16 @@ class TranscribeCommand(LoadOptions):
     recursive: bool = option(
         False, flag, "Take the folders in folders too; results go to the same folders below "
         "--output-dir.",
-        Group.OUTPUT, flags=("--recursive", "-r"), python_hint=_ONE)
+        Group.OUTPUT, flags=("--recursive", "-r"), python_hint=_CALL_EACH_HINT)
     skip_existing: bool = option(
         False, flag, "Leave out recordings that have their results.", Group.OUTPUT,
-        flags=("--skip-existing",), python_hint=_ONE)
+        flags=("--skip-existing",), python_hint=_CALL_EACH_HINT)
     overwrite: bool = option(
         False, flag, "Replace also results that were edited since they were written.",
         Group.OUTPUT, flags=("--overwrite",), python_hint="write what formats.render gives")
     watch: str | None = option(
         None, any_value, "Transcribe what arrives in a folder, once it is whole, until Ctrl-C.",
-        Group.OUTPUT, metavar="FOLDER", unique=True, python_hint=_ONE)
+        Group.OUTPUT, metavar="FOLDER", unique=True, python_hint=_CALL_EACH_HINT)
     verbose: bool = option(
         False, flag, "Log to stderr, and show segments there as they come.", Group.OUTPUT,
         python_hint="pass progress=, or iterate over stream() to see segments as they come",

@@ -29,7 +29,7 @@ FOLDER_FILES = (
     "model.bin",
     "pytorch_model.bin",
 )
-REACH = "check its permissions"
+PERMISSIONS_REMEDY = "check its permissions"
 REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, MLX or .nemo checkpoint"
 
 
@@ -96,7 +96,7 @@ def _guess(head: bytes) -> str:
 
 def _weights_in(folder: Path) -> Path:
     if not os.access(folder, os.X_OK):
-        raise CheckpointError(folder, "may not be opened", REACH)
+        raise CheckpointError(folder, "may not be opened", PERMISSIONS_REMEDY)
     for name in FOLDER_FILES:
         if os.path.isfile(folder / name):
             return folder / name
@@ -104,7 +104,9 @@ def _weights_in(folder: Path) -> Path:
     try:
         there = sorted(folder.iterdir())
     except OSError as error:
-        raise CheckpointError(folder, f"cannot be listed ({error.strerror})", REACH) from None
+        raise CheckpointError(
+            folder, f"cannot be listed ({error.strerror})", PERMISSIONS_REMEDY
+        ) from None
     single = [path for path in there if path.suffix in suffixes and os.path.isfile(path)]
     if len(single) == 1:
         return single[0]

@@ -322,7 +322,7 @@ def test_cancelled_with_what_was_finished(tdt: Parakeet) -> None:
 def test_a_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "LOSS_COUNTS", type(backends.LOSS_COUNTS)())
     asked: list[str] = []
 
     def open_gpu(device: str) -> Any:

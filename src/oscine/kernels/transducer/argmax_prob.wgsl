@@ -1,5 +1,5 @@
 // y[r] = (argmax logits[r], its softmax); (-1, 0) where a logit is not finite
-// logits [ROWS, WIDTH], y [ROWS, 2]. One workgroup a row; launch (FOLD, ceil(ROWS / FOLD)).
+// logits [ROWS, WIDTH], y [ROWS, 2]. One workgroup a row; launch (GRID_WIDTH, ceil(ROWS / GRID_WIDTH)).
 // use _neg_inf
 const ROWS: u32 = 1u;
 const WIDTH: u32 = 1u;

@@ -32,9 +32,9 @@ class TalkerBuffers:
     """
 
     state: ops.TalkerState
-    kv_caches: tuple[ops.Cache, ...]
+    kv_caches: tuple[ops.KVCache, ...]
     rope: ops.RopeTable
-    code_predictor_kv_caches: tuple[ops.Cache, ...]
+    code_predictor_kv_caches: tuple[ops.KVCache, ...]
     code_predictor_rope: ops.RopeTable
     embedding_sum: ops.Tensor
     trailing_text: ops.Tensor
@@ -58,10 +58,10 @@ def allocate_buffers(
     """
     talker, predictor, groups = config.talker, config.code_predictor, config.num_code_groups
 
-    def caches(stack: TransformerConfig, capacity: int, dtype: Any) -> tuple[ops.Cache, ...]:
+    def caches(stack: TransformerConfig, capacity: int, dtype: Any) -> tuple[ops.KVCache, ...]:
         shape = slots, capacity, stack.kv_size
         return tuple(
-            ops.Cache(allocate(shape, dtype), allocate(shape, dtype))
+            ops.KVCache(allocate(shape, dtype), allocate(shape, dtype))
             for _ in range(stack.num_hidden_layers)
         )
 

@@ -24,7 +24,7 @@ from oscine.models.qwen3_tts.codec_weights import (
 )
 from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from oscine.models.qwen3_tts.layers import TransformerLayer
-from oscine.ops import Activation, Cache, ConvParams, Linear, Ops, RopeTable, TalkerState, Tensor
+from oscine.ops import Activation, ConvParams, KVCache, Linear, Ops, RopeTable, TalkerState, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class StreamingState:
     """
 
     conv_state: Callable[[str, int, int], Tensor]
-    kv_caches: tuple[Cache, ...]
+    kv_caches: tuple[KVCache, ...]
     rope: RopeTable
     batch: TalkerState
 
@@ -136,7 +136,7 @@ def decoder_transformer_layer(
     w: TransformerLayer,
     config: CodecDecoderConfig,
     state: StreamingState,
-    cache: Cache,
+    cache: KVCache,
 ) -> Tensor:
     """A layer of the decoder's transformer: x [B·T, d] -> [B·T, d].
 
@@ -228,7 +228,7 @@ def resnet_block(ops: Ops, x: Tensor, w: ResnetBlock, state: StreamingState, nam
 
 
 def encoder_transformer_layer(
-    ops: Ops, x: Tensor, w: MimiTransformerLayer, heads: int, state: StreamingState, cache: Cache
+    ops: Ops, x: Tensor, w: MimiTransformerLayer, heads: int, state: StreamingState, cache: KVCache
 ) -> Tensor:
     """A layer of Mimi's transformer: x [T, d] -> [T, d]; a row attends to all rows before it."""
     qkv = ops.linear(x, w.qkv_proj, norm=w.input_layernorm)

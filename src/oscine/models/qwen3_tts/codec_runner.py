@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.config import CodecConfig, TransformerConfig
 from oscine.models.qwen3_tts.reference_audio import check_reference_audio
 from oscine.models.qwen3_tts.rope import rope_table
 from oscine.models.qwen3_tts.weights import check_finite
-from oscine.ops import TALKER_STATE, Backend, Cache, Plan, RopeTable, TalkerState, Tensor
+from oscine.ops import TALKER_STATE, Backend, KVCache, Plan, RopeTable, TalkerState, Tensor
 from oscine.types import Audio
 
 #: Frames of a chunk. Plans are recorded for these sizes; any number of frames is split into them. A
@@ -65,7 +65,7 @@ class StatePool:
         self.backend, self.stack = backend, stack
         self.slots = 1
         self.conv_states: dict[str, Tensor] = {}
-        self.kv_caches: tuple[Cache, ...] = ()
+        self.kv_caches: tuple[KVCache, ...] = ()
         self.rope: RopeTable | None = None
 
     def conv_state(self, name: str, count: int, width: int) -> Tensor:
@@ -82,7 +82,7 @@ class StatePool:
         self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
         shape = self.slots, keys, self.stack.kv_size
         self.kv_caches = tuple(
-            Cache(self.backend.zeros(shape), self.backend.zeros(shape))
+            KVCache(self.backend.zeros(shape), self.backend.zeros(shape))
             for _ in range(self.stack.num_hidden_layers)
         )
 
@@ -110,7 +110,9 @@ class StatePool:
         self.backend.release(*old)
         caches = new[len(self.conv_states) :]
         self.conv_states = dict(zip(self.conv_states, new, strict=False))
-        self.kv_caches = tuple(Cache(*pair) for pair in zip(caches[::2], caches[1::2], strict=True))
+        self.kv_caches = tuple(
+            KVCache(*pair) for pair in zip(caches[::2], caches[1::2], strict=True)
+        )
         self.slots = slots
 
     def copy(self, source: int, target: int) -> None:

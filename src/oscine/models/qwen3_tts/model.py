@@ -15,7 +15,7 @@ from oscine.models.qwen3_tts.buffers import TalkerBuffers
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, TransformerConfig
 from oscine.models.qwen3_tts.layers import TransformerLayer
 from oscine.models.qwen3_tts.weights import CodePredictorWeights, TalkerWeights, TextWeights
-from oscine.ops import Cache, Ops, QKNorm, RopeTable, TalkerState, Tensor
+from oscine.ops import KVCache, Ops, QKNorm, RopeTable, TalkerState, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def transformer_layer(
     x: Tensor,
     w: TransformerLayer,
     stack: TransformerConfig,
-    cache: Cache,
+    cache: KVCache,
     rope: RopeTable,
     state: TalkerState,
     *,

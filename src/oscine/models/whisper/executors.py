@@ -35,7 +35,7 @@ MAX_PREFILL_BATCH = 8  # prompts of one prefill
 MAX_PLANS = 32
 NO_TIMESTAMP_LIMIT = 0xFFFFFFFF >> 1
 FINISH_REASONS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
-GOLDEN_RATIO = 0x9E3779B9
+SEED_STRIDE = 0x9E3779B9  # of 2**32, the golden ratio: seeds of rows are far apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,7 +468,7 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
         rows["temperature"] = request.temperature
         # Python integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
         rows["seed"] = [
-            (request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(group_size)
+            (request.seed + row * SEED_STRIDE) & 0xFFFFFFFF for row in range(group_size)
         ]
         rows["window"] = entry.encoder_slot
     return state.reshape(-1)

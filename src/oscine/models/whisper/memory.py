@@ -33,7 +33,7 @@ class DecoderMemory:
     def __init__(self, config: WhisperConfig, backend: ops.Backend, cross_kv_dtype: type) -> None:
         self.config, self.backend, self.cross_kv_dtype = config, backend, cross_kv_dtype
         self.slots = self.encoder_slots = 0
-        self.caches: list[ops.Cache] = []
+        self.caches: list[ops.KVCache] = []
         self.cross_kv: list[ops.Tensor] = []
         self.staged_cross_kv: list[ops.Tensor] = []
         context = config.n_text_ctx
@@ -143,7 +143,7 @@ class DecoderMemory:
     def use_slots(self, slot_tensors: list[ops.Tensor]) -> None:
         """Use newly allocated tensors."""
         *caches, self.masks = slot_tensors
-        self.caches = [ops.Cache(*pair) for pair in zip(caches[::2], caches[1::2], strict=True)]
+        self.caches = [ops.KVCache(*pair) for pair in zip(caches[::2], caches[1::2], strict=True)]
 
     def move_to(self, old: list[ops.Tensor], new: list[ops.Tensor], count: int) -> None:
         """Copy the first `count` items of each old tensor to the new one, and free the old ones."""

@@ -18,7 +18,7 @@ from oscine.models.whisper.weights import (
     EncoderBlock,
     EncoderWeights,
 )
-from oscine.ops import Cache, ConvParams, Linear, Ops, Tensor, TextDecoderState
+from oscine.ops import ConvParams, KVCache, Linear, Ops, Tensor, TextDecoderState
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def decoder_block(
     x: Tensor,
     w: DecoderBlock,
     heads: int,
-    cache: Cache,
+    cache: KVCache,
     cross_kv: Tensor,
     state: TextDecoderState,
     probe: AttentionProbe | None = None,
@@ -95,7 +95,7 @@ def decode(
     ops: Ops,
     w: DecoderWeights,
     config: WhisperConfig,
-    caches: Sequence[Cache],
+    caches: Sequence[KVCache],
     cross_kv: Sequence[Tensor],
     state: TextDecoderState,
     prompt: Tensor | None = None,

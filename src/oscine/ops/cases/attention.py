@@ -111,7 +111,7 @@ def self_case(
     shape = (slots or lines, capacity + spare, heads * width)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        cache = ops.Cache(x["keys"], x["values"])
+        cache = ops.KVCache(x["keys"], x["values"])
         state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x.get("indirection"))
         y = backend.causal_attention(x["qkv"], cache, state, heads)
         return y if slots else backend.gather_rows(y, state, sot=True)
@@ -177,7 +177,7 @@ def rotary_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        cache, rope = ops.Cache(x["keys"], x["values"]), ops.RopeTable(w["cos"], w["sin"])
+        cache, rope = ops.KVCache(x["keys"], x["values"]), ops.RopeTable(w["cos"], w["sin"])
         y = backend.causal_attention(
             x["qkv"], cache, talker_state(x), heads[0], rope=rope, norms=w["norms"], window=window,
             within_frame=inner,

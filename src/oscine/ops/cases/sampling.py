@@ -21,7 +21,8 @@ from oscine.ops.cases import (
 )
 from oscine.ops.reference.sampling import beam_candidates
 
-MARGIN = 2e-5  # between candidates of beams, since the two sides round their sums differently
+#: Between any two candidates of a beam group, since the two sides round their sums differently.
+MIN_CANDIDATE_GAP = 2e-5
 
 
 def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
@@ -250,7 +251,7 @@ def clear(x: Values, width: int) -> bool:
             for b in running
         ]
         gaps = np.diff(np.sort([candidate[0] for beam in candidates for candidate in beam]))
-        if ((gaps > 0) & (gaps < MARGIN)).any():
+        if ((gaps > 0) & (gaps < MIN_CANDIDATE_GAP)).any():
             return False
     return True
 

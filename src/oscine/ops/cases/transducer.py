@@ -16,7 +16,7 @@ from oscine.ops.cases import Array, Case, Values, noise
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """oscine.ops.types.Cell."""
+    """oscine.ops.types.LstmCell."""
 
     input: ops.Linear
     hidden: ops.Linear

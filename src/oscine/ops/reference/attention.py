@@ -23,7 +23,7 @@ from oscine.ops.reference.blocks import (
     zero_padded_rows,
 )
 from oscine.ops.state import SequenceState, TextDecoderState
-from oscine.ops.types import Cache, QKNorm, RopeTable, SeqLengths, Tensor
+from oscine.ops.types import KVCache, QKNorm, RopeTable, SeqLengths, Tensor
 from oscine.threads import parallel_for
 
 Array = NDArray[Any]
@@ -75,7 +75,7 @@ def apply_rope(x: Array, rotary: RopeTable, positions: Array) -> Array:
 
 
 def gather_cached_kv(
-    cache: Cache, indirection: Array | None, slot: int, first: int, stop: int
+    cache: KVCache, indirection: Array | None, slot: int, first: int, stop: int
 ) -> tuple[Array, Array]:
     """Keys and values of positions first to stop - 1 as the slot sees them, [C, K·W] each."""
     capacity = cache.keys.shape[1]
@@ -173,7 +173,7 @@ class AttentionOps(Protocol):
     def causal_attention(
         self,
         qkv: Tensor,
-        cache: Cache,
+        cache: KVCache,
         state: SequenceState,
         heads: int,
         *,

@@ -32,7 +32,7 @@ from oscine.ops.state import (
     LstmState,
     TransducerState,
 )
-from oscine.ops.types import Cell, Linear, Tensor
+from oscine.ops.types import Linear, LstmCell, Tensor
 
 Array = NDArray[Any]
 
@@ -110,7 +110,7 @@ class TransducerOps(LinearOps, Protocol):
 
     @op(writes=("memory.hidden", "memory.cell"))
     def prediction_network(
-        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, state: TransducerState
+        self, table: Tensor, cells: tuple[LstmCell, ...], memory: LstmState, state: TransducerState
     ) -> None:
         """Run the LSTM layers over table[token], table [V + 1, P], for fresh rows.
 

@@ -12,7 +12,7 @@ from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 from oscine.ops.reference.attention import sinusoids
 from oscine.ops.state import SequenceState, TextDecoderState
-from oscine.ops.types import Cache, QKNorm, RopeTable, SeqLengths
+from oscine.ops.types import KVCache, QKNorm, RopeTable, SeqLengths
 from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import (
     MAX_WORKGROUPS,
@@ -25,7 +25,7 @@ from oscine.ops.webgpu.recorder import (
 
 CROSS_KEYS = 128  # of a workgroup of cross_attention: one an invocation
 MATRIX_HEADS = (4, 8, 12, 16)  # widths in vec4s of the heads that attention_matrix takes
-FINE_STEP = 256  # distances between two entries of the coarse table
+COARSE_TABLE_STRIDE = 256  # distances between two entries of the coarse table
 QUERIES = 32  # of a workgroup of rel_pos_attention
 FEW_KEYS = 64  # up to this many keys an invocation takes four values at once, else eight
 SPLIT_FROM, SPLIT_KEYS, MAX_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
@@ -89,7 +89,7 @@ class GpuAttention(GpuLinear):
     def causal_attention(
         self,
         qkv: Tensor,
-        cache: Cache,
+        cache: KVCache,
         state: SequenceState,
         heads: int,
         *,
@@ -114,7 +114,7 @@ class GpuAttention(GpuLinear):
         return self.rope_attention(qkv, cache, state, heads, rope, norms, window, within_frame)
 
     def plain_attention(
-        self, qkv: Tensor, cache: Cache, state: SequenceState, heads: int
+        self, qkv: Tensor, cache: KVCache, state: SequenceState, heads: int
     ) -> Tensor:
         """Causal attention without rope: scores of all keys are kept in shared memory."""
         rows, width = qkv.shape[0], qkv.shape[1] // 3
@@ -180,7 +180,7 @@ class GpuAttention(GpuLinear):
     def rope_attention(
         self,
         qkv: Tensor,
-        cache: Cache,
+        cache: KVCache,
         state: SequenceState,
         heads: int,
         rope: RopeTable,
@@ -249,18 +249,18 @@ class GpuAttention(GpuLinear):
 
     def relative_positions(self, count: int, width: int) -> Tensor:
         self.check_multiple_of_4("position width", width)
-        coarse = np.arange(0, count, FINE_STEP)
+        coarse = np.arange(0, count, COARSE_TABLE_STRIDE)
         key = (count, width)
         if key not in self.turns:
             self.turns[key] = (
                 self.upload(sinusoids(coarse, width)),
-                self.upload(sinusoids(np.arange(FINE_STEP), width)),
+                self.upload(sinusoids(np.arange(COARSE_TABLE_STRIDE), width)),
             )
         y = self.intermediate(2 * count - 1, width)
         self.dispatch(
             "relative_positions", [*self.turns[key], y],
             (ceil(width / 256), min(2 * count - 1, MAX_WORKGROUPS)),
-            CENTRE=count - 1, WIDTH4=width // 4, STEP=FINE_STEP,
+            CENTRE=count - 1, WIDTH4=width // 4, STEP=COARSE_TABLE_STRIDE,
         )  # fmt: skip
         return y
 

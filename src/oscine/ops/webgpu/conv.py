@@ -28,7 +28,7 @@ MAX_SKINNY_ROWS = 32  # rows up to which a subgroup takes four rows of the weigh
 TILE_ROWS = 64
 COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
 MIN_SPLIT_DEPTH = 64  # of the part of a sum that a workgroup takes
-PROCESSORS = 132  # of a large GPU
+LARGE_GPU_SM_COUNT = 132  # of a large GPU
 LARGE_WEIGHT4 = 1 << 20  # vec4s of a weight: 16 MiB, more than stays in a cache
 TILE_BYTES = 64 << 20  # of the largest image of conv_subsampling, two of which are alive
 GATED_ROWS = 64  # of 16 columns in shared memory
@@ -52,7 +52,7 @@ def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:
     def microseconds(way: tuple[int, int]) -> float:
         columns, splits = way
         groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS) * splits
-        turns = max(1.5, ceil(groups / PROCESSORS))  # a single one waits for its loads
+        turns = max(1.5, ceil(groups / LARGE_GPU_SM_COUNT))  # a single one waits for its loads
         sums = 2.5 + 2.7e-6 * splits * rows * outputs if splits > 1 else 0.0
         return turns * columns * (depth / splits + 32) / 2000 + sums
 

@@ -31,7 +31,7 @@ class Gemv(Recorder):
         self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
         self.workgroup_rows = not device.adapter.software  # barriers are slow on a CPU
 
-    def until_rows(self) -> tuple[Tensor | None, dict[str, int]]:
+    def early_exit_state(self) -> tuple[Tensor | None, dict[str, int]]:
         """The state rows by which a kernel skips finished plans, and their number and length."""
         if self.until is None:
             return None, {"LINES": 0}
@@ -79,7 +79,7 @@ class Gemv(Recorder):
         gain, fold, bias = None, None, linear.bias
         if norm is not None:
             gain, (fold, bias) = norm.weight, self.fold_norm(norm, linear)
-        state, lines = self.until_rows()
+        state, lines = self.early_exit_state()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             reduce, grid = self.row_reduce(count, width)
@@ -110,7 +110,7 @@ class Gemv(Recorder):
         output."""
         (rows, width), weight, bias = x.shape, linear.weight, linear.bias
         outputs = weight.shape[0] // 2 if gated else weight.shape[0]
-        kind, (state, lines) = weights_of(weight), self.until_rows()
+        kind, (state, lines) = weights_of(weight), self.early_exit_state()
         reduce, grid = self.row_reduce(outputs if gated else ceil(outputs / 2), width)
         self.dispatch(
             "gemv_gated",
@@ -137,7 +137,7 @@ class Gemv(Recorder):
         gain, fold, bias = None if norm is None else norm.weight, None, linear.bias
         if isinstance(norm, LayerNorm):
             fold, bias = self.fold_norm(norm, linear)
-        state, lines = self.until_rows()
+        state, lines = self.early_exit_state()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             shape = self.skinny_shape(rows, count, norm is not None)

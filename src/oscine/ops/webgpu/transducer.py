@@ -13,13 +13,13 @@ from oscine.errors import DeviceError
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
 from oscine.ops.state import TRANSDUCER_PARAMS_HEAD, ContextGraphTensors, LstmState, TransducerState
-from oscine.ops.types import Cell, Linear
+from oscine.ops.types import Linear, LstmCell
 from oscine.ops.webgpu.recorder import Recorder, weights_of
 
 CHUNK = 1024  # maximum of logits a workgroup of a first pass
 WORKGROUP = 64  # invocations of a workgroup of subgroups
 MAX_BLOCK_FRAMES = 128  # frames of a block
-FOLD = 32768  # workgroups along one axis
+GRID_WIDTH = 32768  # workgroups along one axis
 
 
 class GpuTransducer(Recorder):
@@ -35,7 +35,7 @@ class GpuTransducer(Recorder):
         return {"ROW_REDUCE": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
     def prediction_network(
-        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, state: TransducerState
+        self, table: Tensor, cells: tuple[LstmCell, ...], memory: LstmState, state: TransducerState
     ) -> None:
         rows, width = state.rows.shape[0], table.shape[1]
         if width % 4:
@@ -110,7 +110,7 @@ class GpuTransducer(Recorder):
         rows, width = logits.shape
         y = self.intermediate(rows, 2)
         self.dispatch(
-            "argmax_prob", [logits, y], (min(rows, FOLD), ceil(rows / FOLD)),
+            "argmax_prob", [logits, y], (min(rows, GRID_WIDTH), ceil(rows / GRID_WIDTH)),
             ROWS=rows, WIDTH=width, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         return y
