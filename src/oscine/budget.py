@@ -116,7 +116,7 @@ class Budget:
         return None if self.limit is None else max(0, self.limit - self.used)
 
     def check(self, nbytes: int) -> None:
-        """Raise MemoryBudgetError where so many bytes more are over the limit."""
+        """Raise MemoryBudgetError where that many more bytes exceed the limit."""
         if self.limit is None or self.used + nbytes <= self.limit:
             return
         gc.collect()  # old plans and their buffers refer to each other

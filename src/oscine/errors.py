@@ -93,9 +93,9 @@ class AudioError(OscineError):
         self.source, self.problem, self.remedy = source, problem, remedy
 
     @classmethod
-    def too_long(cls, source: object, most_seconds: float) -> AudioError:
+    def too_long(cls, source: object, max_seconds: float) -> AudioError:
         """A recording longer than the caller allows."""
-        problem = f"is longer than the {most_seconds:g} s of max_audio_seconds"
+        problem = f"is longer than the {max_seconds:g} s of max_audio_seconds"
         return cls(source, problem, "cut it, or raise --max-audio-seconds")
 
 

@@ -35,7 +35,7 @@ def test_a_result_does_not_depend_on_neighbours(
     plan: list[tuple[int, Sequence[int]]], ahead: bool, steps_per_poll: int, most: int, first: bool
 ) -> None:
     runner = Runner(is_async=ahead, steps_per_poll=steps_per_poll, poll_after_prefill=first)
-    engine = ByHand(runner, most_slots=most)
+    engine = ByHand(runner, max_slots=most)
     play(engine, plan)
     for _, sequence in plan:
         assert sequence.result(0) == sequence.alone()  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def test_what_is_delivered_later_is_the_same(
     """An executor hands over behind the next burst; a spent sequence keeps its slot until then."""
     victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
     turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
-    engine = ByHand(Runner(is_async=ahead, poll_after_prefill=first, delivers=True), most_slots=6)
+    engine = ByHand(Runner(is_async=ahead, poll_after_prefill=first, delivers=True), max_slots=6)
     play(engine, plan, turns)
     for _, sequence in plan:
         assert sequence.done()
@@ -78,7 +78,7 @@ def test_cancelled_sequences_leave_the_others_alone(
 ) -> None:
     victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=4))
     turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
-    engine = ByHand(Runner(), most_slots=data.draw(st.integers(3, 8)))
+    engine = ByHand(Runner(), max_slots=data.draw(st.integers(3, 8)))
     play(engine, plan, turns)
     for _, sequence in plan:
         assert sequence.done()
@@ -92,7 +92,7 @@ def test_cancelled_sequences_leave_the_others_alone(
 def test_a_lost_device_loses_nothing(
     plan: list[tuple[int, Sequence[int]]], lose_after: int
 ) -> None:
-    engine = ByHand(Runner(lose_after=lose_after), rebuild=Runner, most_slots=6)
+    engine = ByHand(Runner(lose_after=lose_after), rebuild=Runner, max_slots=6)
     play(engine, plan)
     for _, sequence in plan:
         assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ def test_where_memory_ends_fewer_run_and_none_is_lost(
     play(engine, plan)
     for _, sequence in plan:
         assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
-    assert engine.most_slots <= room or engine._slots.count <= room
+    assert engine.max_slots <= room or engine._slots.count <= room
     check_flat(engine)
 
 
@@ -119,7 +119,7 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
 ) -> None:
     """Prompts and encoder inputs run one by one, and every step has the same rows."""
     runner, sizes = Runner(encode_batch=3), set()
-    engine = ByHand(runner, most_slots=most)
+    engine = ByHand(runner, max_slots=most)
     engine.fix_rows(most)
     encode, executor_of = runner.encode, runner.executor
 
@@ -168,7 +168,7 @@ def test_a_fault_at_any_moment_leaves_no_caller_waiting_and_nothing_behind(
     """Also where what the fault sets in motion fails in turn, such as stopping the rows."""
     victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
     turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
-    engine = ByHand(Runner(), rebuild=Runner, most_slots=6)
+    engine = ByHand(Runner(), rebuild=Runner, max_slots=6)
     device = engine.runner.device_
     second = data.draw(st.sampled_from(FAULTS[:3]))
     device.faults = {first: fault} | {first + 1 + number: second for number in range(more)}
@@ -311,7 +311,7 @@ def test_an_input_is_encoded_once_for_many_sequences() -> None:
 
 
 def test_inputs_are_encoded_side_by_side_and_kept_as_long_as_there_is_room() -> None:
-    engine = ByHand(Runner(encode_batch=2), most_slots=2)
+    engine = ByHand(Runner(encode_batch=2), max_slots=2)
     first, second, third = (audio(number) for number in range(3))
     for heard in (first, second):
         engine.submit(Count(1, 4, heard))

@@ -63,7 +63,7 @@ def check_budgets(family: str, device: str, peak: list[int], shares: tuple[float
     alone, peak[0] = peak[0], 0
     assert_same(ask_at_once(model, count), expected)
     together, most = max(alone, peak[0]), model.engine.occupancy.max_sequences
-    assert model.engine.most_slots > 1 and most > 1
+    assert model.engine.max_slots > 1 and most > 1
     for share in shares:
         limit, peak[0] = alone + int(share * (together - alone)), 0
         model = oscine.load(CHECKPOINTS[family], device, memory=limit)

@@ -123,9 +123,7 @@ def speak(
     if (capabilities := released_capabilities(model)) is not None:
         apply_default_voice(capabilities, voice_args)
         if capabilities.check(saved_voices(model), checked, **voice_args).instruct is None:
-            voice_args.pop(
-                "instruct", None
-            )  # or the model would tell once more that it is left out
+            voice_args.pop("instruct", None)  # or the model would warn again that it is ignored
     named = (text, voice_options.reference, voice_options.reference_text, voice_options.voice)
     read = [expand_tilde(str(each)) for each in named if each is not None]
     inputs = list(protected_files(model, voice_options.voice, read))

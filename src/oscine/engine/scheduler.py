@@ -48,7 +48,7 @@ class Engine(Generic[R]):
     Args:
         runner: Runs the network: a Runner; OnDevice is enough where the engine only takes calls.
         rebuild: Makes another runner after a loss of the device; None: a loss fails all sequences.
-        most_slots: The most rows that run at once; the engine lowers it where memory is short.
+        max_slots: The most rows that run at once; the engine lowers it where memory is short.
         max_waiting: The most sequences that may be queued; more raise BusyError. None: no limit.
     """
 
@@ -57,12 +57,12 @@ class Engine(Generic[R]):
         runner: R,
         rebuild: Callable[[], R] | None = None,
         *,
-        most_slots: int = MAX_SLOTS,
+        max_slots: int = MAX_SLOTS,
         max_waiting: int | None = None,
     ) -> None:
         self.runner: Any = runner
         self._rebuild = rebuild
-        self.most_slots, self.max_waiting = most_slots, max_waiting
+        self.max_slots, self.max_waiting = max_slots, max_waiting
         self.fixed_rows: int | None = None
         self.occupancy = Occupancy()
         self._lock = RLock()  # of the queue, which callers and the device's thread share
@@ -86,7 +86,7 @@ class Engine(Generic[R]):
         backend = self.runner.backend
         if rows is None:
             rows = backend.preferred_batch if backend.is_async else 1
-        self.fixed_rows = self.most_slots = rows
+        self.fixed_rows = self.max_slots = rows
         self._make_batch_invariant()
 
     def _make_batch_invariant(self) -> None:
@@ -303,7 +303,7 @@ class Engine(Generic[R]):
         needed, pinned = slots.in_use + sequence.rows, cache.in_use
         if sequence.audio is not None and not cache.contains(sequence.audio):
             pinned += 1
-        if needed > self.most_slots and slots.in_use:
+        if needed > self.max_slots and slots.in_use:
             return False
         if sequence.was_alone and not slots.in_use:
             self._reserve_alone(sequence)
@@ -317,9 +317,9 @@ class Engine(Generic[R]):
             if not slots.in_use:
                 self._reserve_alone(sequence)
                 return True
-            if needed <= self.most_slots:
-                self.most_slots = slots.in_use
-                log.warning("%s; going on with %d side by side", problem, self.most_slots)
+            if needed <= self.max_slots:
+                self.max_slots = slots.in_use
+                log.warning("%s; going on with %d side by side", problem, self.max_slots)
             return False
         return True
 
@@ -474,8 +474,8 @@ class Engine(Generic[R]):
             return
         first.was_alone = alone
         if not alone:
-            self.most_slots = max(1, (self.running + len(entries)) // 2)
-            log.warning("%s; going on with %d side by side", problem, self.most_slots)
+            self.max_slots = max(1, (self.running + len(entries)) // 2)
+            log.warning("%s; going on with %d side by side", problem, self.max_slots)
         if not self._entries:
             self._release()
         for entry in reversed(entries):

@@ -252,7 +252,7 @@ class Request:
         except Empty:
             return
         if message.kind == messages.LOST:
-            self.inbox.put(message)  # for whoever waits next
+            self.inbox.put(message)  # for the next call that waits
             raise WorkerLostError(self.worker.lost)
         said = message.read()
         if message.kind == messages.PROGRESS:

@@ -231,7 +231,7 @@ class Device:
         self.raise_if_lost()
         closed: tuple[type[Exception], ...] = (AttributeError,)  # wgpu, closed a moment ago
         try:
-            self.wait(buffer.map_async("READ_NOSYNC"))  # else wgpu submits once more, for nothing
+            self.wait(buffer.map_async("READ_NOSYNC"))  # else wgpu makes an empty submission
         except self.error_types + closed as problem:
             raise self.wrap_error(problem, kind=DeviceLostError) from problem
 

@@ -78,7 +78,7 @@ class Memory:
         self.budget.drop(buffer)
 
     def can_allocate(self, nbytes: int) -> bool:
-        """Whether so many bytes can be had now, found by trying.
+        """Whether that many bytes can be allocated now, found by trying.
 
         WebGPU tells neither how much memory there is nor how much is free: its limits are all that
         can be asked, and they speak of one buffer. A driver may also promise what it has not.

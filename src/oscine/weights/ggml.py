@@ -73,7 +73,7 @@ def read_ggml(path: Path) -> Checkpoint:
     rows, bins = cursor.unpack("2i", "the size of the mel bank")
     if min(rows, bins) < 0:
         raise file.damaged(f"its mel bank has {rows} x {bins} numbers")
-    cursor.skip(rows * bins * 4, "the mel bank")  # computed anew, to more digits
+    cursor.skip(rows * bins * 4, "the mel bank")  # it is computed here, to more digits
     vocabulary = _vocabulary(cursor)
     tensors: dict[str, LazyTensor] = {}
     while cursor.offset < file.size:

@@ -2,7 +2,7 @@
 
 Layout: NeMo nemo/core/connectors/save_restore_connector.py. `model_config.yaml`,
 `model_weights.ckpt` (torch.save's zip) and `<hash>_tokenizer.model`, which the configuration calls
-`nemo:<hash>_tokenizer.model`. An archive that is not compressed is mapped where it lies.
+`nemo:<hash>_tokenizer.model`. An archive that is not compressed is mapped in place.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ def test_a_result_does_not_depend_on_neighbours(
     rest: bool,
 ) -> None:
     world = world_of(worlds, case, Reference())
-    world.shared.most_slots = slots
+    world.shared.max_slots = slots
     if rest:  # memory grows again
         world.shared.release_idle_memory()
     play_out(world, plan, victims, steps_per_poll)
@@ -315,7 +315,7 @@ def test_with_one_bucket_a_gpu_says_the_same_to_the_last_bit(
     worlds: dict[Any, World], case: str, gpu: Any
 ) -> None:
     world = world_of(worlds, case, gpu, PINNED)
-    world.shared.most_slots = PINNED
+    world.shared.max_slots = PINNED
     for seed, steps_per_poll in enumerate((16, 5)):
         play_out(world, some_arrivals(seed, 8), {2: seed}, steps_per_poll)
 
@@ -346,7 +346,7 @@ def test_goldens_hold_in_mixed_batches(
     others = [world.asked[number]() for number in rng.integers(0, FINISHED_BEAM, 9)]
     arriving = [(int(turn), each) for turn, each in zip(rng.integers(0, 5, 9), others, strict=True)]
     arriving += [(int(rng.integers(0, 5)), each) for each in asked.values()]
-    world.shared.most_slots = 16
+    world.shared.max_slots = 16
     play(world.shared, arriving)
     for key in ("nots", "ts"):
         (row,) = asked[key].result(0)

@@ -264,7 +264,7 @@ def test_keys_and_values_are_float16_where_weights_are(
 def test_more_requests_than_slots_take_turns(
     golden_weights: WhisperWeights, backend: Backends, windows: Windows, name: str
 ) -> None:
-    hand = ByHand(WhisperRunner(golden_weights, backend(name)), most_slots=4)
+    hand = ByHand(WhisperRunner(golden_weights, backend(name)), max_slots=4)
     long = replace(TIMED, suppress_tokens=(*TIMED.suppress_tokens, TIMED.eot), max_new_tokens=60)
     found = results(hand, *(DecodingSequence(windows[at % 4], long) for at in range(6)))
     assert hand.occupancy.max_sequences == hand.runner.memory.slots == 4

@@ -38,7 +38,7 @@ fn run(workgroup: vec3<u32>, me: u32) {
   var p1 = w[w1 + start];
   var p2 = w[w2 + start];
   var p3 = w[w3 + start];
-  let end = rows - 1u;  // past the end the last row is read once more
+  let end = rows - 1u;  // past the end the last row is read again
   let r0 = row_offset(min(first + 0u, end), rows);
   let r1 = row_offset(min(first + 1u, end), rows);
   let r2 = row_offset(min(first + 2u, end), rows);

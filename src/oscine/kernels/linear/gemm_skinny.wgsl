@@ -39,7 +39,7 @@ const ACROSS: u32 = WORKGROUP / LANES * 4u;  // outputs of a workgroup
 var<workgroup> sums: array<vec4<f32>, WORKGROUP / 8u * HELD>;  // [8 lanes each][HELD]
 var<workgroup> marks: array<vec4<f32>, WORKGROUP / 4u>;        // [8 lanes each][2]: Σ x', Σ x'² twice
 
-// Where row `row` of a tile begins in x: past the end the last row is read once more.
+// Where row `row` of a tile begins in x: past the end the last row is read again.
 fn begin(first: u32, row: u32) -> u32 {
   if (ROWS % TILE == 0u && row < TILE) {
     return (first + row) * K4;

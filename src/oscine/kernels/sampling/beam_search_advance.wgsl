@@ -2,7 +2,7 @@
 // beams while there is space, the others = its BEAMS new beams, each a copy of its parent.
 // Source: openai whisper/decoding.py, BeamSearchDecoder. candidates [SOURCES] of BEAM_CANDIDATE_WORDS; tokens and
 // cache_indirection [SLOTS, CAPACITY]; pool_rows [SLOTS, MAX_FINISHED] of POOL, pool_tokens [SLOTS, MAX_FINISHED, CAPACITY], of which
-// a group has those of its first beam; params [SLOTS]. A beam keeps its slot, whoever its parent is.
+// a group has those of its first beam; params [SLOTS]. A beam keeps its slot, whatever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
 // it writes one, so that no second buffer is needed. Launch (GROUPS).
 // use _text_decoder_state

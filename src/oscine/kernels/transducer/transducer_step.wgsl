@@ -1,6 +1,6 @@
 // The decision of each row: over the frames of its block, past blanks, up to a label.
 // state [B]; parts [B·AHEAD, CHUNKS] as transducer_step_partial.wgsl leaves them; logits [B·AHEAD, STRIDE], of
-// which the last DURATIONS speak of durations; params: V, most_symbols, the durations; decisions
+// which the last DURATIONS speak of durations; params: V, max_symbols, the durations; decisions
 // [slots, CAPACITY], those of a row at state.slot. An invocation puts the parts of one frame together,
 // then the first walks. Launch (B); AHEAD <= 128.
 // use _transducer_state
