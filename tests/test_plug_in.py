@@ -136,9 +136,12 @@ def test_its_models_are_known_by_name(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--beam-size", "5"], "Tone knows no beam_size: leave it out, or use a Whisper model"),
-        (["--word-timestamps"], "Tone knows no word_timestamps: leave it out"),
-        (["--no-vad"], "Tone knows no vad_filter: leave it out"),
+        (
+            ["--beam-size", "5"],
+            "Tone does not support beam_size: leave it out, or use a Whisper model",
+        ),
+        (["--word-timestamps"], "Tone does not support word_timestamps: leave it out"),
+        (["--no-vad"], "Tone does not support vad_filter: leave it out"),
         (["--max-audio-seconds", "1"], "tones.wav: is longer than the 1 s of max_audio_seconds"),
         (["--live"], "tone-tiny cannot transcribe live audio, only whole recordings"),
     ],

@@ -134,7 +134,7 @@ def test_a_layout_that_cannot_be_is_refused(options: dict[str, int], problem: st
 @pytest.mark.parametrize("name", SUBTITLES)
 def test_a_layout_needs_words(name: str, layout: Layout) -> None:
     whole = Transcript("", "en", (replace(FIRST, words=None),), 3.0, "", "")
-    with pytest.raises(UsageError, match=f"{layout.asked[0]} needs word_timestamps=True"):
+    with pytest.raises(UsageError, match=f"{layout.needing_words[0]} needs word_timestamps=True"):
         render(whole, name, layout)
 
 

@@ -199,11 +199,11 @@ def test_a_wrong_option_is_one_line(
     model.recordings_at_once = 3
 
     def refuse(source: str, **given: Any) -> Any:
-        raise oscine.errors.UsageError("this model knows no hotwords")
+        raise oscine.errors.UsageError("this model does not support hotwords")
 
     model.stream = refuse
     assert transcribe(*recordings("a.wav", "b.wav", "c.wav", "d.wav")) == 2
-    assert capsysbinary.readouterr().err == b"oscine: this model knows no hotwords\n"
+    assert capsysbinary.readouterr().err == b"oscine: this model does not support hotwords\n"
 
 
 def test_our_own_mistake_is_not_hidden(model: Any, recordings: Recordings) -> None:

@@ -42,7 +42,7 @@ def test_items_are_copied_one_after_another(
 ) -> None:
     monkeypatch.setattr(memory, "COPY_BYTES", at_once)  # by pieces, and whole
     if not isinstance(backend, Reference):
-        monkeypatch.setattr(getattr(backend, "gpu", backend).memory, "between", None)
+        monkeypatch.setattr(getattr(backend, "gpu", backend).memory, "scratch", None)
     slot, other = backend.zeros((4, 5), np.uint32), backend.zeros((2, 5), np.uint32)
     backend.write(slot, np.arange(20, dtype=np.uint32).reshape(4, 5))
     backend.copy(slot, slot, ((1, 0), (3, 1)))
