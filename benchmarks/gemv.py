@@ -54,7 +54,7 @@ GATED = (12288, 6144)
 #: Invocations of a workgroup, and of a team.
 WORKGROUPS = ((128, 16), (128, 32), (256, 32), (128, 64), (256, 64), (128, 128), (256, 128))
 #: Invocations at least and at most that a variant may take, so that the table stays short.
-LEAST, MOST = 20_000, 430_000
+MIN_INVOCATIONS, MAX_INVOCATIONS = 20_000, 430_000
 
 NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float16)
 BITS = (NOISE.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
@@ -74,7 +74,7 @@ def variants(gpu: Gpu, rows: int, outputs: int, norm: bool) -> Iterator[Variant]
         tiles = ceil(rows / tile)
         for workgroup, lanes in WORKGROUPS:
             fits = not norm or 4 * workgroup // lanes >= ceil(tile / 8) * 8
-            if fits and LEAST <= outputs // 4 * lanes * tiles <= MOST:
+            if fits and MIN_INVOCATIONS <= outputs // 4 * lanes * tiles <= MAX_INVOCATIONS:
                 grid = tiles, ceil(outputs / (4 * workgroup // lanes))
                 yield "gemm_skinny", grid, {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
@@ -86,7 +86,7 @@ def chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: 
     with gpu.recording(None) as dispatches:
         for number, w in enumerate(weights):
             gain, fold, x, y = (*slots[2:], slots[number % 2], slots[1 - number % 2])
-            gpu.add(
+            gpu.dispatch(
                 kernel, [x, gain, fold, w, None, None, None, y], grid, work=0.0,
                 ROWS=rows, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, NORM=norm,
                 WEIGHTS="f16", **parameters,
@@ -102,7 +102,7 @@ def pair_chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], sl
     with gpu.recording(None) as dispatches:
         for number, w in enumerate(weights):
             x, y, gain = slots[number % 2], slots[1 - number % 2], slots[2]
-            gpu.add(
+            gpu.dispatch(
                 kernel, [x, gain, w, None, None, None, y], grid, work=0.0,
                 ROWS=rows, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, RMS=norm,
                 GATED=outputs < total, ACTIVATION=2, WEIGHTS="bf16", LOAD="eight", **parameters,
