@@ -23,7 +23,7 @@ app = typer.Typer(
 
 Check = Annotated[
     bool,
-    typer.Option("--check", help="Check each file's bytes, and fetch again what is damaged."),
+    typer.Option("--check", help="Check each file's bytes, and download damaged files again."),
 ]
 Name = Annotated[
     str,

@@ -45,8 +45,8 @@ class LoadOptions:
         False, flag, "Same result under any load, bit for bit; slower.",
         Group.MODEL, flags=("--deterministic",), python_hint="give it when loading the model")
     memory: str | None = option(
-        None, any_value, "Most device memory for the model: 4GB, 800MB, 1.5GiB, or 50% of what is "
-        "free.", Group.MODEL, metavar="SIZE", default_text="what the device has",
+        None, any_value, "Maximum device memory for the model: 4GB, 800MB, 1.5GiB, or 50% of the "
+        "free memory.", Group.MODEL, metavar="SIZE", default_text="what the device has",
         python_hint="give it when loading the model")
     # fmt: on
 
