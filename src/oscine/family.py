@@ -60,8 +60,8 @@ class Release:
     files: dict[str, str] = field(default_factory=dict)
 
 
-class Engine(Protocol):
-    """What runs a network on a device has at least these. `timings`: milliseconds by stage."""
+class ModelRunner(Protocol):
+    """The least that a family's runner has. `timings`: milliseconds by stage."""
 
     device: str
     backend: Backend
@@ -72,7 +72,7 @@ class Engine(Protocol):
 
 
 Weights = TypeVar("Weights")
-RunnerT = TypeVar("RunnerT", bound=Engine)
+RunnerT = TypeVar("RunnerT", bound=ModelRunner)
 
 
 @dataclass(frozen=True, slots=True)
