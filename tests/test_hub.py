@@ -358,8 +358,9 @@ def test_what_else_a_family_needs_is_fetched(
 ) -> None:
     """Files and folders that its record names, for its own models and those of no family."""
     new = Family(
-        name="new", title="New", task="transcribe", known_by="x", matches=lambda _: False,
-        network=lambda: None, models={"new-one": Release("new/one", 1)},  # type: ignore[arg-type]
+        name="new", title="New", task="transcribe", checkpoint_signature="x",
+        matches=lambda _: False, network=lambda: None,  # type: ignore[arg-type]
+        models={"new-one": Release("new/one", 1)},
         files=("tones.bin", "more/deep.bin", "part/"),
         is_complete=lambda folder, _: (folder / "more" / "deep.bin").is_file(),
     )  # fmt: skip

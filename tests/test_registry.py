@@ -35,7 +35,7 @@ def no_network() -> Network[Any, Any]:
 
 def family(name: str = "new", **more: Any) -> Family:
     made: dict[str, Any] = {
-        "title": name.title(), "task": "transcribe", "known_by": f"{name} of its own",
+        "title": name.title(), "task": "transcribe", "checkpoint_signature": f"{name} of its own",
         "matches": lambda checkpoint: checkpoint.config.get("model_type") == name,
         "network": no_network,
     }  # fmt: skip
@@ -90,7 +90,10 @@ def test_built_in_families_say_all_that_commands_ask() -> None:
         ({"task": []}, "Family: task is [], of type list, not str"),
         ({"name": "New"}, "'New' is not a name of small letters, digits and _ -"),
         ({"title": 3}, "Family: title is 3, of type int, not str"),
-        ({"known_by": None}, "Family: known_by is None, of type NoneType, not str"),
+        (
+            {"checkpoint_signature": None},
+            "Family: checkpoint_signature is None, of type NoneType, not str",
+        ),
         ({"matches": None}, "Family: matches is None, of type NoneType, not Callable"),
         ({"network": {}}, "Family: network is {}"),
         ({"is_complete": True}, "Family: is_complete is True, of type bool"),
@@ -156,7 +159,7 @@ def test_a_checkpoint_of_no_family_is_told_what_there_is(
     told = str(refused.value)
     assert told.startswith(f"{tmp_path / 'model.safetensors'}: holds no Whisper encoder (missing")
     for each in registry.families():
-        assert f"no {each.known_by}" in told
+        assert f"no {each.checkpoint_signature}" in told
     assert ("its configuration says model_type" in told) == bool(stated)
     assert "\n" not in told
 

@@ -194,8 +194,8 @@ class Family:
         name: In lower case, of letters, digits, `_` and `-`.
         title: As messages call a model of it: "Whisper".
         task: What its models do.
-        known_by: What makes a checkpoint one of this family, for the message of a checkpoint that
-            belongs to none: "Whisper encoder (conv1.weight and conv2.weight of three axes)".
+        checkpoint_signature: What identifies a checkpoint of this family, for the message about a
+            checkpoint of none: "Whisper encoder (conv1.weight and conv2.weight of three axes)".
         matches: Whether an open checkpoint belongs to the family. It may look at names, shapes and
             the configuration, and reads no tensor. It may raise CheckpointError for what belongs to
             the family and cannot be a model, such as a part of one: the message is shown where no
@@ -208,8 +208,8 @@ class Family:
             has all else that a model needs.
         files: What is fetched besides weights, configurations and tokenizers of the usual names. A
             name that ends in "/" is a folder with weights and a configuration of its own.
-        unread: (repository, org/name) -> why a repository that is called so is not read, with what
-            to take in its place; None: it may be. Asked before anything is fetched.
+        unsupported_reason: (repository, org/name) -> why a repository of this name is not read,
+            and which one to use instead; None if it may be. Called before anything is fetched.
         speaking: For task "speak": imports and gives what commands ask without loading a model.
         default_cloner: For task "speak": the model that takes the voice of a recording where none
             is named.
@@ -221,7 +221,7 @@ class Family:
     name: str
     title: str
     task: Task
-    known_by: str
+    checkpoint_signature: str
     matches: Callable[[Checkpoint], bool]
     network: Callable[[], Network[Any, Any]]
     models: Mapping[str, Release] = field(default_factory=dict)
@@ -229,7 +229,7 @@ class Family:
     default: str | None = None
     is_complete: Callable[[Path, Mapping[str, Any]], bool] = lambda folder, _: has_tokenizer(folder)
     files: tuple[str, ...] = ()
-    unread: Callable[[str], str | None] = lambda _: None
+    unsupported_reason: Callable[[str], str | None] = lambda _: None
     speaking: Callable[[], VoiceSupport] | None = None
     default_cloner: str | None = None
 
@@ -251,7 +251,7 @@ class Family:
 
 def _check_types(family: Family) -> None:
     """Raise UsageError for a value of another type than its field has: others write the records."""
-    _hold(family, str, "name", "title", "known_by", "task")
+    _hold(family, str, "name", "title", "checkpoint_signature", "task")
     _hold(family, str | None, "default", "default_cloner")
     _hold(family, Callable, "matches", "network", "is_complete")
     _hold(family, Callable | None, "speaking")

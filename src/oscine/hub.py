@@ -154,8 +154,8 @@ def lookup(name: str, task: Task | None = None) -> tuple[str, Release]:
         return own, family.models[own]
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
         for family in registry.families():
-            if (why := family.unread(name)) is not None:
-                raise UsageError(f"{name}: {why}")
+            if (reason := family.unsupported_reason(name)) is not None:
+                raise UsageError(f"{name}: {reason}")
         return name, Release(name, 0)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")

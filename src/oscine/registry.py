@@ -289,7 +289,7 @@ def detect_family(checkpoint: Checkpoint, name: str | None = None) -> Family:
         raise CheckpointError(checkpoint.path, f"belongs to more than one family: {names}", remedy)
     if refusals:
         raise refusals[0]
-    lacking = ", no ".join(family.known_by for family in families())
+    lacking = ", no ".join(family.checkpoint_signature for family in families())
     stated: Any = checkpoint.config.get("model_type")
     states = f"; its configuration says model_type {stated!r:.60}" if stated else ""
     raise CheckpointError(checkpoint.path, f"holds no {lacking}{states}")

@@ -90,14 +90,14 @@ class RunCheck:
         """Ids and rows, from the run's text."""
         run, arrays = self.run, self.arrays
         text, language, instruct = run["text"], run.get("language"), run.get("instruct")
-        body, ids = builder.text_ids(text), self.runner.config.text_ids
+        body, ids = builder.encode_text(text), self.runner.config.text_ids
         newline = builder.role_ids()[2:]
         tail = [ids.im_end, *newline, *builder.role_ids()]
         self.same("input_ids", [*builder.role_ids(), *body, *tail])
         if "instruct_ids" in arrays:
             self.same("instruct_ids", builder.instruct_ids(instruct))
         if "ref_ids" in arrays:
-            said = builder.text_ids(run["ref_text"])
+            said = builder.encode_text(run["ref_text"])
             self.same("ref_ids", [*builder.role_ids(), *said, ids.im_end, *newline])
         whole = run.get("non_streaming_mode", run["mode"] != "base")
         if run["mode"] == "custom_voice":

@@ -23,7 +23,7 @@ class InputFiles:
     among the inputs, `complete` if every folder could be listed.
     """
 
-    recordings: dict[str, Path] = field(default_factory=dict)
+    output_subfolders: dict[str, Path] = field(default_factory=dict)
     other_files: int = 0
     other_folders: int = 0
     in_folder: bool = False
@@ -53,16 +53,16 @@ def find_recordings(
     for each in inputs:
         # os.path, since Path.is_dir raises OSError for a name that is too long
         if each == STANDARD_INPUT or not os.path.isdir(each):
-            everything.recordings.setdefault(each, Path())
+            everything.output_subfolders.setdefault(each, Path())
             continue
         found = list_recordings(each, recursive=recursive, output=output)
         left = found.left_out()
-        if not found.recordings:
+        if not found.output_subfolders:
             but = f", but {left}" if left else ""
             raise UsageError(f"{each}: no recordings in this folder{but}")
         if left:
             warn(f"{each}: left out: {left}; a file that is named is tried")
-        everything.recordings = found.recordings | everything.recordings
+        everything.output_subfolders = found.output_subfolders | everything.output_subfolders
         everything.in_folder = True
         everything.complete &= found.complete
     if recursive and not everything.in_folder:
@@ -107,7 +107,7 @@ def _take_files(files: Sequence[Path], below: Path, found: InputFiles) -> None:
     found.other_files += len(
         {path.name for path in files} - {path.name for path in taken} - written
     )
-    found.recordings |= {str(path): below for path in taken}
+    found.output_subfolders |= {str(path): below for path in taken}
 
 
 def _is_same(path: Path, other: Path | None) -> bool:

@@ -40,7 +40,7 @@ def plan_jobs(
     talk.mp3.srt), compared without case, as on macOS and Windows. Raises UsageError if two
     recordings would write the same file, or a result would overwrite an input.
     """
-    sources = found.recordings
+    sources = found.output_subfolders
     if len(sources) == 1 and not found.in_folder and len(formats) == 1 and output_dir is None:
         return (Job(next(iter(sources)), {}),)
     stems = {

@@ -53,7 +53,7 @@ class FolderWatcher:
             found = list_recordings(self._folder, recursive=self._recursive, output=self._output)
         except UsageError as error:  # it could be when the command was called
             raise OscineError(str(error)) from error
-        there = found.recordings.keys()
+        there = found.output_subfolders.keys()
         if self._old is None:
             self._old = set(there)
         self._old &= there

@@ -88,13 +88,14 @@ class ConvParams:
 
 @dataclass(frozen=True, slots=True)
 class SeqLengths:
-    """The lengths of B sequences padded to one length: ceil(frames[b] / per) rows of each.
+    """The lengths of B sequences padded to one length.
 
-    Rows past a length are padding: finite, and without influence on other rows.
+    Sequence b has ceil(frames[b] / frames_per_row) rows. Rows past a length are padding:
+    finite, and without influence on other rows.
     """
 
     frames: Tensor  # [B] uint32
-    per: int = 1  # frames a row
+    frames_per_row: int = 1
 
 
 @dataclass(frozen=True, slots=True)

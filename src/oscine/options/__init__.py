@@ -211,7 +211,7 @@ class SupportedOptions(Generic[T]):
         for record in options_of(self.kind).values():
             value = getattr(checked, record.name)
             if not self.supports(record) and value not in (record.default, *record.no_op_values):
-                raise UsageError(self.refusal(record, value))
+                raise UsageError(self.unsupported_message(record, value))
         if self.check is not None:
             self.check(checked)
         return checked
@@ -222,7 +222,7 @@ class SupportedOptions(Generic[T]):
             return record.name in self.names
         return not record.families or self.family in record.families
 
-    def refusal(self, record: Option, value: object) -> str:
+    def unsupported_message(self, record: Option, value: object) -> str:
         """The message for a value of an option that the family does not support."""
         if record.name in self.refusals:
             return self.refusals[record.name].format(value=value)

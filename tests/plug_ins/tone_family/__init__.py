@@ -17,7 +17,7 @@ FAMILY = Family(
     name="tone",
     title="Tone",
     task="transcribe",
-    known_by="probes of tones (model_type tone)",
+    checkpoint_signature="probes of tones (model_type tone)",
     matches=lambda checkpoint: checkpoint.config.get("model_type") == "tone",
     network=network,
     models={"tone-tiny": Release("made-up/tone-tiny", 1, "tones")},

@@ -131,17 +131,17 @@ class TransducerExecutor:
 
         def trace() -> None:
             transducer_step(
-                self.backend, self.w, self.projected_frames(), self.lstm_state(), self.track(rows),
-                self.params, block=step_frames(rows), boost=boost,
+                self.backend, self.w, self.projected_frames(), self.lstm_state(),
+                self.transducer_state(rows), self.params, block=step_frames(rows), boost=boost,
             )  # fmt: skip
 
         return self.plans.get(
             (rows, boost is not None),
-            lambda: self.backend.record(trace, self.track(rows).rows, "step"),
+            lambda: self.backend.record(trace, self.transducer_state(rows).rows, "step"),
         )
 
-    def track(self, rows: int) -> TransducerState:
-        """The first rows of the state, and the decisions by slot."""
+    def transducer_state(self, rows: int) -> TransducerState:
+        """The first `rows` rows of the state, and the decisions by slot."""
         return TransducerState(self.backend.view(self.rows, (rows,)), self.memory["decisions"])
 
     def lstm_state(self) -> ops.LstmState:
@@ -248,7 +248,7 @@ class TransducerExecutor:
             names += ["hidden", "cell"]
         last = self.backend.bucket_rows(1 + max(entry.slots[0] for entry in entries))
         buffers = [self.memory[name] for name in names]
-        return self.track(rows).rows, *(
+        return self.transducer_state(rows).rows, *(
             self.backend.view(buffer, (min(last, buffer.shape[0]), *buffer.shape[1:]))
             for buffer in buffers
         )

@@ -86,7 +86,7 @@ FAMILY = Family(
     name="qwen3_tts",
     title="Qwen3-TTS",
     task="speak",
-    known_by="Qwen3-TTS talker (talker.model.*)",
+    checkpoint_signature="Qwen3-TTS talker (talker.model.*)",
     matches=matches,
     network=network,
     models=MODELS,
@@ -94,6 +94,6 @@ FAMILY = Family(
     default_cloner=DEFAULT_CLONER,
     is_complete=is_complete,
     files=(f"{CODEC_FOLDER}/",),
-    unread=describe_unsupported,
+    unsupported_reason=describe_unsupported,
     speaking=speaking,
 )

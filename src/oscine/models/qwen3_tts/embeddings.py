@@ -62,7 +62,7 @@ class EmbeddingTables:
         Each text is projected separately, so that its rows do not depend on the other prompts.
         """
         waiting = [
-            self.submit_text(draft.text_ids) if isinstance(draft, PromptDraft) else None
+            self.submit_text(draft.ids_to_embed) if isinstance(draft, PromptDraft) else None
             for draft in drafts
         ]
         prompts: list[Prompt] = []

@@ -38,13 +38,14 @@ class Prompt:
 class PromptDraft:
     """A prompt before its embeddings are looked up.
 
-    length: rows of the prompt. trailing_text_rows: rows of trailing text. text_ids: the text ids
-    that it needs, in order. build: makes the prompt from the embeddings.
+    length: rows of the prompt. trailing_text_rows: rows of trailing text. ids_to_embed: the
+    text ids whose embeddings it needs (template, instruction and texts), in order. build: makes
+    the prompt from the embeddings.
     """
 
     length: int
     trailing_text_rows: int
-    text_ids: Sequence[int]
+    ids_to_embed: Sequence[int]
     build: Callable[[Embeddings], Prompt]
 
 
@@ -117,7 +118,7 @@ class PromptBuilder:
         speaker = self.embeddings.embed_code(self.config.spk_id[name])
         language_id = self.language_id(language, name)
         return self.build(
-            self.text_ids(text), language_id, speaker, instruct, streamed_text=streamed_text
+            self.encode_text(text), language_id, speaker, instruct, streamed_text=streamed_text
         )
 
     def voice_design(
@@ -134,7 +135,7 @@ class PromptBuilder:
         self.check_model_type("voice_design", "a described voice")
         language_id = self.language_id(language)
         return self.build(
-            self.text_ids(text), language_id, None, instruct, streamed_text=streamed_text
+            self.encode_text(text), language_id, None, instruct, streamed_text=streamed_text
         )
 
     def clone(
@@ -155,7 +156,7 @@ class PromptBuilder:
                 f"a speaker vector must have {width} values for this model, "
                 f"not {list(reference.speaker_embedding.shape)}"
             )
-        text_ids, language_id = self.text_ids(text), self.language_id(language)
+        text_ids, language_id = self.encode_text(text), self.language_id(language)
         if reference.codes is None:
             return self.build(
                 text_ids,
@@ -170,7 +171,7 @@ class PromptBuilder:
                 "without it use the speaker embedding alone"
             )
         self.check_reference_codes(reference.codes)
-        all_text_ids = [*self.text_ids(reference.text), *text_ids]
+        all_text_ids = [*self.encode_text(reference.text), *text_ids]
         return self.build(
             all_text_ids,
             language_id,
@@ -244,7 +245,7 @@ class PromptBuilder:
 
     # -- ids ----------------------------------------------------------------------------------
 
-    def text_ids(self, text: str) -> list[int]:
+    def encode_text(self, text: str) -> list[int]:
         """Ids of a text, stripped: a newline at its start would merge with the role's newline."""
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to speak")

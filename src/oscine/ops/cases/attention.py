@@ -221,7 +221,7 @@ def relative_case(
     spare: int = 0,
 ) -> Case:
     """Attention with relative positions, from a table with `spare` unused distances."""
-    per = 8
+    frames_per_row = 8
     count = (rows if band is None else max(band) + 1) + spare
 
     def values(rng: np.random.Generator) -> Values:
@@ -230,11 +230,11 @@ def relative_case(
             "positions": noise(rng, 2 * count - 1, heads * width, spike=4.0),
             "u": noise(rng, heads * width),
             "v": noise(rng, heads * width),
-            "frames": frames_of(rng, batch, per * rows),
+            "frames": frames_of(rng, batch, frames_per_row * rows),
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        lengths = ops.SeqLengths(x["frames"], per)
+        lengths = ops.SeqLengths(x["frames"], frames_per_row)
         return backend.rel_pos_attention(
             x["qkv"], x["positions"], x["u"], x["v"], lengths, heads, band
         )

@@ -34,7 +34,7 @@ def windows_of(x: Array, batch: int) -> list[Array]:
 
 def valid_lengths(lengths: SeqLengths) -> list[int]:
     """The number of rows of each sequence."""
-    return [-(-int(frames) // lengths.per) for frames in lengths.frames]
+    return [-(-int(frames) // lengths.frames_per_row) for frames in lengths.frames]
 
 
 def spans(batch: int, rows: int, step: int) -> Iterator[tuple[int, int, int]]:

@@ -47,7 +47,7 @@ class GpuAttention(GpuLinear):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.lists: dict[tuple[int, ...], Tensor] = {}
-        self.turns: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self.sinusoid_tables: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self.head_norms: dict[tuple[Tensor, Tensor], Tensor] = {}
 
     def head4(self, width: int, heads: int) -> int:
@@ -200,7 +200,8 @@ class GpuAttention(GpuLinear):
             "WORDS": words_of(state.rows),
         }  # fmt: skip
         tensors = [
-            qkv, rope.cos, rope.sin, self.joined(norms), state.rows, cache.keys, cache.values,
+            qkv, rope.cos, rope.sin, self.stacked_norm_weights(norms), state.rows, cache.keys,
+            cache.values,
         ]  # fmt: skip
         if not single:  # other rows' keys are needed before any row attends
             self.dispatch("rope_kv_cache_write", [*tensors], (key_heads, rows), **shape)
@@ -230,7 +231,7 @@ class GpuAttention(GpuLinear):
             return MAX_SPLITS
         return min(MAX_SPLITS, ceil(capacity / SPLIT_KEYS)) if capacity > SPLIT_FROM else 1
 
-    def joined(self, norms: QKNorm | None) -> Tensor | None:
+    def stacked_norm_weights(self, norms: QKNorm | None) -> Tensor | None:
         """The weights of both norms in one tensor [2, W], since kernels may bind only eight."""
         if norms is None:
             return None
@@ -251,14 +252,14 @@ class GpuAttention(GpuLinear):
         self.check_multiple_of_4("position width", width)
         coarse = np.arange(0, count, COARSE_TABLE_STRIDE)
         key = (count, width)
-        if key not in self.turns:
-            self.turns[key] = (
+        if key not in self.sinusoid_tables:
+            self.sinusoid_tables[key] = (
                 self.upload(sinusoids(coarse, width)),
                 self.upload(sinusoids(np.arange(COARSE_TABLE_STRIDE), width)),
             )
         y = self.intermediate(2 * count - 1, width)
         self.dispatch(
-            "relative_positions", [*self.turns[key], y],
+            "relative_positions", [*self.sinusoid_tables[key], y],
             (ceil(width / 256), min(2 * count - 1, MAX_WORKGROUPS)),
             CENTRE=count - 1, WIDTH4=width // 4, STEP=COARSE_TABLE_STRIDE,
         )  # fmt: skip
@@ -286,6 +287,6 @@ class GpuAttention(GpuLinear):
             work=6.0 * batch * rows * min(rows, before + after + QUERIES) * width,
             ROWS=rows, HEADS=heads, W4=head4, GROUPS=groups, SCALE=repr(float((4 * head4) ** -0.5)),
             CENTRE=positions.shape[0] // 2, LAST=positions.shape[0] - 1,
-            BEFORE=before, AFTER=after, PER=lengths.per,
+            BEFORE=before, AFTER=after, PER=lengths.frames_per_row,
         )  # fmt: skip
         return y

@@ -294,6 +294,6 @@ class GpuConv(GpuLinear):
             "conformer_conv", [x, conv.weight, conv.bias, lengths.frames, y],
             (ceil(width / 64), ceil(rows / frames), batch),
             work=8.0 * batch * rows * width * taps, ROWS=rows, WIDTH4=width // 4, TAPS=taps,
-            FRAMES=frames, PER=lengths.per, BIAS=conv.bias is not None,
+            FRAMES=frames, PER=lengths.frames_per_row, BIAS=conv.bias is not None,
         )  # fmt: skip
         return y

@@ -32,7 +32,7 @@ class Gemm(Recorder):
         if x.dtype == np.float16:
             return x
         y = self.intermediate_f16(*x.shape)
-        self.pack(x, y)
+        self.store_f16(x, y)
         return y
 
     def intermediate_f16(self, *shape: int) -> Tensor:

@@ -135,7 +135,7 @@ class Recorder:
 
     def store(self, x: Tensor, buffer: Tensor) -> None:
         if buffer.dtype == np.float16:
-            self.pack(x, buffer)
+            self.store_f16(x, buffer)
             return
         if x.buffer is not None:
             raise ValueError("store takes an intermediate of this plan, once")
@@ -147,7 +147,7 @@ class Recorder:
         x.shape = shape  # the same tensor, whose buffer the plan has yet to assign
         return x
 
-    def pack(self, x: Tensor, y: Tensor) -> None:
+    def store_f16(self, x: Tensor, y: Tensor) -> None:
         """Record y = x in float16."""
         count = prod(y.shape)
         self.check_multiple_of_4("number of values to store in float16", count)
