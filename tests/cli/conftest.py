@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
 import time
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,18 @@ import pytest
 from oscine import threads
 from oscine.errors import AudioError
 from oscine.types import Coverage, Segment, Transcript, Word
+
+
+def wave_file(samples: int = 160) -> bytes:
+    """A WAV file of silence at 16 kHz."""
+    contents = io.BytesIO()
+    with wave.open(contents, "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(bytes(2 * samples))
+    return contents.getvalue()
+
+
+SOUND = wave_file()  # a recording that any decoder opens
 
 
 def segment(number: int, text: str, **more: Any) -> Segment:
@@ -141,7 +155,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     def make(*names: str) -> list[str]:
         for name in names:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_bytes(b"sound")
+            Path(name).write_bytes(SOUND)
         return list(names)
 
     return make

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +19,12 @@ import pytest
 from oscine.cli import run
 from oscine.formats import FORMATS
 
+from .conftest import SOUND
+
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
+
+CLONING = "qwen3-tts-0.6b-base"
 
 #: The command in a process of its own, with the model of conftest.
 COMMAND = (
@@ -364,7 +369,7 @@ def test_a_recording_is_not_written_over(
     Path("out/other.txt").symlink_to("../talk.txt")
     assert transcribe("other.wav", "talk.txt", "-o", "out", "-f", "txt") == 2
     assert b"talk.txt would be overwritten by that of other.wav" in capsysbinary.readouterr().err
-    assert model.loaded == [] and Path("talk.txt").read_bytes() == b"sound"
+    assert model.loaded == [] and Path("talk.txt").read_bytes() == SOUND
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has other names and links")
@@ -390,3 +395,35 @@ def test_a_device_is_no_recording(
         f"oscine: {device}: is a device; give a file, or pipe a part of it in\n"
     )
     assert model.loaded == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["transcribe", "notes.txt"],
+        ["transcribe", "talk.wav", "--audio-track", "2"],
+        ["speak", "Hello", "-o", "a.wav", "--reference", "notes.txt", "--model", CLONING],
+        ["voices", "save", "anna", "--audio", "notes.txt", "--model", CLONING],
+        ["speak", "Hello", "-o", "a.xyz"],
+        ["speak", "data.txt", "-o", "a.wav"],
+        ["speak", "Hello", "-o", "a.wav", "--voice", "anna.safetensors", "--model", CLONING],
+    ],
+)
+def test_inputs_are_checked_before_a_model_is_downloaded(
+    recordings: Recordings,
+    capsysbinary: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: list[str],
+) -> None:
+    """Without models and a network, the message is about the input."""
+    for name in ("OSCINE_HOME", "HF_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("OSCINE_OFFLINE", "1")
+    recordings("talk.wav")
+    Path("notes.txt").write_text("These are notes.\n")
+    Path("data.txt").write_bytes(b"\xff\xfe\x00")
+    assert run(arguments) in (1, 2)
+    error = capsysbinary.readouterr().err.decode()
+    assert error.count("\n") == 1
+    assert re.search(r"notes\.txt: |track 2|\.xyz is|data\.txt: |anna\.safetensors", error)

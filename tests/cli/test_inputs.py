@@ -15,6 +15,8 @@ import pytest
 from oscine.cli import results, run
 from oscine.cli.results import ResultState, ResultStore
 
+from .conftest import SOUND
+
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
 
@@ -122,8 +124,8 @@ def test_recordings_with_results_are_skipped(
     assert transcribe("in", "-o", "out", "-f", "txt", "-f", "srt", "--skip-existing") == 0
     assert capsysbinary.readouterr().err == b"oscine: skipped 1 recording with results\n"
     assert len(model.asked) == 2
-    assert [Path(f"out/{name}").read_bytes() == b"sound" for name in ("a.txt", "b.txt", "b.srt")]
-    assert Path("out/a.txt").read_bytes() == b"sound" != Path("out/a.srt").read_bytes()
+    assert [Path(f"out/{name}").read_bytes() == SOUND for name in ("a.txt", "b.txt", "b.srt")]
+    assert Path("out/a.txt").read_bytes() == SOUND != Path("out/a.srt").read_bytes()
     assert transcribe("in", "-o", "out", "-f", "txt", "-f", "srt", "--skip-existing") == 0
     assert capsysbinary.readouterr().err == b"oscine: skipped 3 recordings with results\n"
     assert len(model.loaded) == 1  # nothing is loaded where nothing is to be done
@@ -199,7 +201,7 @@ def test_a_folder_goes_on_after_a_kill(tmp_path: Path) -> None:
     """A process that is killed leaves whole results alone; the next one makes the others."""
     (tmp_path / "in").mkdir()
     for name in "abcd":
-        (tmp_path / "in" / f"{name}.wav").write_bytes(b"sound")
+        (tmp_path / "in" / f"{name}.wav").write_bytes(SOUND)
     program = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[1]);"
         "import conftest, oscine; from oscine.cli import run; model = conftest.FakeModel();"

@@ -13,6 +13,7 @@ from oscine.cli import run
 from oscine.models.qwen3_tts.capabilities import Capabilities
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 
+from .conftest import SOUND
 from .speaking import Speaker, files, speak
 
 Capture = pytest.CaptureFixture[bytes]
@@ -26,7 +27,7 @@ def test_a_reference_is_told_before_the_model_loads(
     assert speaker.loaded == []
     cloner = Capabilities("weights", "base", "1b7", {}, ("english",))
     monkeypatch.setattr(speaker, "capabilities", cloner, raising=False)
-    Path("ref.wav").write_bytes(b"sound")
+    Path("ref.wav").write_bytes(SOUND)
     arguments = ["--reference", "ref.wav", "--reference-text", "hi", "--reference-silence", "0.5"]
     assert speak("Hello", "-o", "a.wav", *arguments, "--x-vector-only") == 0
     assert speaker.asked[0][1] == {
@@ -176,7 +177,7 @@ def test_models_that_do_not_speak_and_those_that_do_nothing_else(
     assert run(["speak", "Hello", "-o", "a.wav", "--model", "tiny.en"]) == 2
     assert b"tiny.en writes down and does not speak" in capsysbinary.readouterr().err
     assert run(["transcribe", "a.wav", "--model", "qwen3-tts-0.6b-base"]) == 1  # no such recording
-    Path("a.wav").write_bytes(b"sound")
+    Path("a.wav").write_bytes(SOUND)
     assert run(["transcribe", "a.wav", "--model", "qwen3-tts-0.6b-base"]) == 2
     assert b"qwen3-tts-0.6b-base speaks and does not" in capsysbinary.readouterr().err
     assert len(model.loaded) == 1

@@ -19,6 +19,7 @@ from oscine.audio.write import FORMATS
 from oscine.cli import run
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 
+from .conftest import SOUND
 from .speaking import Speaker
 
 Capture = pytest.CaptureFixture[bytes]
@@ -40,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_home: Path) ->
     """With a recording, a folder for weights and a saved voice."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights").mkdir()
-    (tmp_path / "a.wav").write_bytes(b"sound")
+    (tmp_path / "a.wav").write_bytes(SOUND)
     VoiceFolder(empty_home / "voices").save("anna", Voice("", np.ones(4, np.float32), size="0b6"))
     return tmp_path
 

@@ -16,7 +16,7 @@ from oscine.errors import DeviceError
 from oscine.formats import FORMATS
 from oscine.options.command import Format
 
-from .conftest import FakeStream
+from .conftest import SOUND, FakeStream
 
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
@@ -96,7 +96,7 @@ def test_a_folder_is_all_its_recordings(
             "oscine: in: left out: 2 files, 1 folder; a file that is named is tried\n"
         )
     assert sorted(path.name for path in Path("in").glob("*.txt")) == ["a.txt", "b.txt", "notes.txt"]
-    assert Path("in/notes.txt").read_bytes() == b"sound"
+    assert Path("in/notes.txt").read_bytes() == SOUND
 
 
 def test_hidden_files_of_a_folder_are_passed_over(

@@ -15,6 +15,8 @@ from oscine.errors import UsageError
 from oscine.models.qwen3_tts.released import LANGUAGES, SPEAKERS
 from oscine.models.qwen3_tts.voices import Voice, read_voice
 
+from .conftest import SOUND
+
 Capture = pytest.CaptureFixture[str]
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "qwen3_tts"
@@ -55,7 +57,7 @@ def cloner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, empty_home: Path) ->
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights-custom").mkdir()
-    (tmp_path / "ref.wav").write_bytes(b"sound")
+    (tmp_path / "ref.wav").write_bytes(SOUND)
     made = Cloner()
     monkeypatch.setattr("oscine.load", made.load)
     return made
@@ -101,7 +103,7 @@ def test_a_folder_called_like_the_default_model_is_not_in_the_way(
 def test_a_voice_is_taken_of_standard_input_and_found_in_any_case(
     cloner: Cloner, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"sound")))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SOUND)))
     assert save("Anna", "--audio", "-") == 0
     assert cloner.asked[1][0].name == "standard input"
     assert save("anna", "--audio", "ref.wav") == 2

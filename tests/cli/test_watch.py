@@ -12,6 +12,8 @@ import pytest
 
 from oscine.cli import run, watch
 
+from .conftest import SOUND, wave_file
+
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
 Step = Callable[[], object]
@@ -69,7 +71,7 @@ def test_what_arrives_is_transcribed_once(
         ["old.wav", "old.txt", "done.wav", "done.txt", "notes.pdf", "new.mp3", "new.txt",
          ".hidden.mp3", "deeper"]
     )  # fmt: skip
-    assert Path("in/done.txt").read_bytes() == b"sound"
+    assert Path("in/done.txt").read_bytes() == SOUND
     assert len(model.loaded) == 1
     assert capsysbinary.readouterr().err == (
         b"oscine: watching in; Ctrl-C ends this\noscine: interrupted\n"
@@ -82,7 +84,7 @@ def test_a_file_that_grows_waits_until_it_is_whole(
     def grow() -> None:
         assert model.asked == []
         with Path("in/a.wav").open("ab") as file:
-            file.write(b"more")
+            file.write(SOUND)
 
     Path("in").mkdir(exist_ok=True)
     steps(lambda: Path("in/a.wav").touch(), nothing, nothing, grow, grow, grow, nothing, nothing)
@@ -125,7 +127,7 @@ def test_a_recording_that_is_replaced_is_transcribed_again(
 
     def replace(*names: str) -> None:
         for name in names:
-            Path(name).write_bytes(b"another sound")
+            Path(name).write_bytes(wave_file(320))
 
     steps(
         nothing,

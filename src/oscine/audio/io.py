@@ -247,6 +247,15 @@ def open_source(
     return _open(source, name).with_channel(channel)
 
 
+def check_contents(source: Source, track: int | str | None = None) -> None:
+    """Raise AudioError if a file holds no audio, or not the given track.
+
+    A pipe is not read, since its recording may not be complete.
+    """
+    if source.is_file:
+        source.with_track(track).channels()
+
+
 def channel_count(source: SourceLike) -> int:
     """Number of channels of a recording.
 

@@ -121,12 +121,15 @@ def make_output_folder(folder: Path) -> None:
     check_writable_folder(folder)
 
 
-def is_readable(source: str) -> bool:
-    """Whether a recording exists and is not empty; otherwise the reason is printed."""
-    from oscine.audio.io import open_source  # slow to import
+def is_readable(source: str, track: int | str | None = None) -> bool:
+    """Whether a file exists and holds audio, with the given track; otherwise the reason is printed.
+
+    Nothing is read from a pipe.
+    """
+    from oscine.audio.io import check_contents, open_source  # slow to import
 
     try:
-        open_source(source)
+        check_contents(open_source(source), track)
     except OscineError as error:
         warn(str(error))
         return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -41,6 +41,9 @@ from oscine.files import expand_user
 from oscine.options import options_of, renamed_options
 from oscine.options.command import SpeakCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
+
+if TYPE_CHECKING:
+    from oscine.audio.io import Source
 
 Text: TypeAlias = str | Iterator[str]
 
@@ -113,8 +116,9 @@ def speak(
     texts, targets = plan_texts(text, args)
     if voice_options.reference_text is not None:
         voice_args["reference_text"] = text_input.open_reference_text(voice_options.reference_text)
+    opened: Source | None = None
     if voice_options.reference is not None:
-        from oscine.audio.io import open_source  # av is slow to import
+        from oscine.audio.io import check_contents, open_source  # av is slow to import
 
         opened = open_source(voice_options.reference)
         if voice_options.reference == STANDARD_INPUT:  # which can be opened once
@@ -124,14 +128,9 @@ def speak(
         apply_default_voice(capabilities, voice_args)
         if capabilities.check(saved_voices(model), checked, **voice_args).instruct is None:
             voice_args.pop("instruct", None)  # or the model would warn again that it is ignored
-    named = (text, voice_options.reference, voice_options.reference_text, voice_options.voice)
-    read = [expand_tilde(str(each)) for each in named if each is not None]
-    inputs = list(protected_files(model, voice_options.voice, read))
-    times = word_times.plan_word_times(args, inputs)
-    chosen_outs = (
-        audio_output.plan_output(each, args.format, args.play, inputs) for each in targets
-    )
-    outputs = [replace(out, marked=args.mark) for out in chosen_outs]
+    times, outputs = plan_outputs(model, text, args, voice_options, targets)
+    if opened is not None:
+        check_contents(opened)
     loaded = load_for_task("speak", model, args)
     apply_default_voice(loaded.capabilities, voice_args)
     speak_all(loaded, texts, outputs, voice_args | options, times)
@@ -145,6 +144,25 @@ def plan_texts(text: str, args: SpeakCommand) -> tuple[list[tuple[int, Text]], l
         return [(0, words)], [args.output]
     lines = text_input.split_lines(words, plain=args.plain)
     return [*lines], [*audio_output.numbered_files(args.output, args.format, len(lines))]
+
+
+def plan_outputs(
+    model: str,
+    text: str,
+    args: SpeakCommand,
+    voice_options: VoiceOptions,
+    targets: list[str | None],
+) -> tuple[word_times.WordTimes | None, list[audio_output.AudioOutput]]:
+    """The word times and the outputs of all texts, checked before any slow work.
+
+    Raises UsageError and OscineError, as `plan_word_times` and `plan_output` do.
+    """
+    named = (text, voice_options.reference, voice_options.reference_text, voice_options.voice)
+    read = [expand_tilde(str(each)) for each in named if each is not None]
+    inputs = list(protected_files(model, voice_options.voice, read))
+    times = word_times.plan_word_times(args, inputs)
+    planned = (audio_output.plan_output(each, args.format, args.play, inputs) for each in targets)
+    return times, [replace(out, marked=args.mark) for out in planned]
 
 
 def protected_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:

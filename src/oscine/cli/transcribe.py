@@ -107,9 +107,8 @@ def transcribe(
     increment = args.temperature_increment_on_fallback
     options["temperature"] = temperature_schedule(options["temperature"], increment)
     check_layout(layout, formats, args.live or options["word_timestamps"])
-    TranscribeOptions.of(
-        **options, model_dir=args.model_dir
-    )  # unsupported options are reported later
+    # Options that the model does not support are reported later.
+    checked = TranscribeOptions.of(**options, model_dir=args.model_dir)
     args = replace(args, dtype=resolve_dtype(args.dtype, args.fp16))
     written = FORMATS if ALL in formats else formats
     results = ResultStore(args.overwrite)
@@ -133,7 +132,10 @@ def transcribe(
     job_options = JobOptions(written[0], layout, options, verbose=args.verbose, results=results)
     if args.watch is not None:
         transcribe_watched(args, written, folder, job_options)
-    able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets, folder)]
+    track = checked.audio_track
+    able = [
+        job for job in jobs if is_readable(job.source, track) and are_writable(job.targets, folder)
+    ]
     if able:
         loaded = load_transcriber(args)
         complete &= run_jobs(loaded, able, job_options)
@@ -164,7 +166,7 @@ def transcribe_watched(
     def is_wanted(job: Job, was_there: bool) -> Job | None:
         skip = args.skip_existing or was_there
         needed = pending_job(job, job_options.results, skip_existing=skip)
-        if needed is None or not is_readable(job.source):
+        if needed is None or not is_readable(job.source, job_options.options["audio_track"]):
             return None
         return needed if are_writable(needed.targets, output) else None
 

@@ -125,7 +125,7 @@ def save(
 
     Only of people who have agreed to it. Models of another size cannot use it.
     """
-    from oscine.audio.io import open_source
+    from oscine.audio.io import check_contents, open_source
 
     log_to_stderr()
     # An invalid name is reported before anything slow begins.
@@ -140,6 +140,7 @@ def save(
     start_decoder()
     if (capabilities := released_capabilities(model)) is not None:
         capabilities.require_cloning()
+    check_contents(opened)
     set_threads(threads)
     check_device(device, memory)
     set_up_logging(verbose=False)
