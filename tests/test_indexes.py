@@ -33,7 +33,7 @@ from oscine.models.whisper.sequences import (
     LanguageSequence,
 )
 from oscine.models.whisper.weights import load_weights
-from oscine.ops.cases.transducer import Layer
+from oscine.ops.cases.transducer import LstmLayer
 from oscine.ops.check import CASES
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
@@ -224,7 +224,7 @@ def gather_rows(b: Bench) -> None:
     state = ops.TextDecoderState(b.state(length=FAR, sot=FAR), b.up(np.zeros((2, 3), np.uint32)))
     found = b.run(lambda: b.gpu.gather_rows(x_, state, sot=True), (4, 8))
     np.testing.assert_array_equal(found, x[[2, 5, 2, 5]])
-    last = b.run(lambda: b.gpu.gather_rows(x_, utterances(b, length=FAR)), (2, 8))
+    last = b.run(lambda: b.gpu.gather_rows(x_, talker_state(b, length=FAR)), (2, 8))
     np.testing.assert_array_equal(last, x[[2, 5]])
 
 
@@ -281,7 +281,7 @@ def pick(b: Bench) -> None:
     assert (b.gpu.read(state.rows)["done"] != 0).all()
 
 
-def utterances(b: Bench, **fields: Any) -> ops.TalkerState:
+def talker_state(b: Bench, **fields: Any) -> ops.TalkerState:
     return ops.TalkerState(
         b.state(ops.TALKER_STATE, **fields),
         b.up(np.zeros((2, 3, 4), np.uint32)),
@@ -294,7 +294,7 @@ def rope_attention(b: Bench) -> None:
     (_, cosines), (_, sines) = b.noise(4, 4), b.noise(4, 4)
     for length, position, slot in ((1, FAR, 0), (3, FAR, 1), (1, 0, FAR), (3, 0, 2)):
         _, qkv = b.noise(2 * length, 24)
-        told = utterances(b, position=position, length=length, slot=slot)
+        told = talker_state(b, position=position, length=length, slot=slot)
         rotary, cache = ops.RopeTable(cosines, sines), ops.KVCache(keys_, values_)
         b.run(lambda: b.gpu.causal_attention(qkv, cache, told, 1, rope=rotary), (2 * length, 8))  # noqa: B023
         np.testing.assert_array_equal(b.gpu.read(keys_), keys)
@@ -303,7 +303,7 @@ def rope_attention(b: Bench) -> None:
 
 def utterances_in_slots_that_are_not_there(b: Bench) -> None:
     (table, table_), (total, total_), (_, text) = b.noise(5, 8), b.noise(2, 8), b.noise(2, 3, 8)
-    told = utterances(b, slot=[1, 2], token=3, limit=9)
+    told = talker_state(b, slot=[1, 2], token=3, limit=9)
     b.run(lambda: b.gpu.code_embedding(table_, told, total_), (2, 8))
     total[1] += table[3]
     np.testing.assert_allclose(b.gpu.read(total_), total, rtol=1e-6)
@@ -347,7 +347,7 @@ def transduce(b: Bench) -> None:
     )
     memory, (_, x) = ops.LstmState(hidden_, cell_, joint_), b.noise(6, 4)
     rules, (_, logits) = b.up(np.array([3, 2], np.uint32)), b.noise(4, 4)
-    layer = Layer(
+    layer = LstmLayer(
         ops.Linear(b.noise(32, 8)[1], b.noise(32)[1]), ops.Linear(b.noise(32, 8)[1], None)
     )
     table, project = b.noise(4, 8)[1], ops.Linear(b.noise(4, 8)[1], None)

@@ -102,7 +102,7 @@ def seen_in(cases: tuple[Case, ...]) -> Seen:
         operands = tensors(given, np.ndarray)
         before = {path: array.tobytes() for path, array in operands.items()}
         result = call()
-        if case.lines and result is not None:
+        if case.row_mask and result is not None:
             seen.void.add(name)
         seen.written[name] |= {p for p, array in operands.items() if array.tobytes() != before[p]}
         return result

@@ -9,8 +9,8 @@ import pytest
 
 from oscine.gpu import kernels
 from oscine.gpu.device import Device
-from oscine.ops.cases.attention import projected_case
-from oscine.ops.cases.conv import conv_case
+from oscine.ops.cases.attention import projected_attention_case
+from oscine.ops.cases.conv import conv1d_windows_case
 from oscine.ops.cases.linear import linear_case
 from oscine.ops.check import Case, run_case
 from oscine.ops.webgpu import Gpu, gemm
@@ -139,8 +139,11 @@ def test_tiles_without_matrix_units(
             linear_case(130, 2056, 136, True, activation="gelu", add=True),
             ("to_f16", "gemm_matrix"),
         ),
-        (conv_case(45, 72, 70, 2, True, batch=3), ("to_f16", "gemm_matrix")),
-        (projected_case(33, 2, 16, batch=2), ("to_f16", "gemm_matrix", "attention_matrix")),
+        (conv1d_windows_case(45, 72, 70, 2, True, batch=3), ("to_f16", "gemm_matrix")),
+        (
+            projected_attention_case(33, 2, 16, batch=2),
+            ("to_f16", "gemm_matrix", "attention_matrix"),
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )

@@ -15,7 +15,7 @@ import pytest
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import kernel_files
 from oscine.ops.cases import Case, Values, noise
-from oscine.ops.cases.conv import subsample_case
+from oscine.ops.cases.conv import conv_subsampling_case
 from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu, conv
 
@@ -85,7 +85,7 @@ def test_subsampling_in_tiles_equals_its_meaning(
 ) -> None:
     """Of a frame, of eight (the last of an utterance is not full), of everything."""
     monkeypatch.setattr(conv, "TILE_BYTES", tile_bytes)
-    case = subsample_case(2, 163, 80, 8)
+    case = conv_subsampling_case(2, 163, 80, 8)
     result = run_case(gpu, case, seed=1)
     print(f"largest difference {result.error:.2e} of the largest value")
     assert result.passed

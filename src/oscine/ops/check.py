@@ -51,7 +51,7 @@ SELF_CHECK = tuple(
             "linear 1x384x1153",
             "projected attention 150",
             "attention 64",
-            "cross_attention 4 lines",
+            "cross_attention 4 sequences",
             "sample_token 4",
         )
     )
@@ -129,11 +129,11 @@ def differences(given: Values, ours: Values, gpu: Gpu, buffers: Values) -> Itera
 
 def valid(case: Case, inputs: Values, expected: Array, found: Array) -> tuple[Array, Array]:
     """Both results without the rows of finished sequences, where those are undefined."""
-    if not case.lines:
+    if not case.row_mask:
         return expected, found
-    running = inputs[case.lines]["done"] == 0
-    lines = len(running)
-    return expected.reshape(lines, -1)[running], found.reshape(lines, -1)[running]
+    running = inputs[case.row_mask]["done"] == 0
+    batch = len(running)
+    return expected.reshape(batch, -1)[running], found.reshape(batch, -1)[running]
 
 
 def difference(expected: Array, found: Array) -> float:

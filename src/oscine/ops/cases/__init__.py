@@ -15,8 +15,8 @@ from oscine.dtypes import BFLOAT16
 Array = NDArray[Any]
 Values = dict[str, Any]
 
-FRAMES = 6  # of codes in a slot
-SPARE = 2  # slots of no row, which ops leave unchanged
+FRAMES_PER_SLOT = 6  # of codes in a slot
+SPARE_SLOTS = 2  # slots of no row, which ops leave unchanged
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Case:
     call: Callable[[Any, Values, Values], Any]  # (backend, buffers, weights) -> result or None
     weights: Callable[[np.random.Generator], Values] = lambda rng: {}
     limit: float = 2e-5  # of the largest value
-    lines: str = ""  # the input with state rows, where results of finished rows are undefined
+    row_mask: str = ""  # the input with state rows, where results of finished rows are undefined
 
 
 def noise(rng: np.random.Generator, *shape: int, spike: float = 0.0) -> Array:
     """Gaussian noise; with a spike a few values are large and every row has a large mean.
 
-    Plain noise is too kind: it hides cancelling sums and overflowing exponentials.
+    Plain noise is not enough: it hides cancelling sums and overflowing exponentials.
     """
     x = rng.standard_normal(shape).astype(np.float32)
     if spike:
@@ -44,28 +44,30 @@ def noise(rng: np.random.Generator, *shape: int, spike: float = 0.0) -> Array:
     return x
 
 
-def state_rows(
-    rng: np.random.Generator, lines: int, capacity: int, length: int, slots: int = 0
+def decoder_rows(
+    rng: np.random.Generator, batch: int, capacity: int, length: int, slots: int = 0
 ) -> Array:
     """State rows at random positions with space for `length` more rows; one in four is done.
 
-    Their slots are any of `slots` in any order, as many as there are lines if none are said; lines
-    beyond them are done.
+    Row b has one of `slots` slots, in random order; 0: as many slots as rows. Rows without a slot
+    are done.
     """
-    rows = np.zeros(lines, ops.TEXT_DECODER_STATE)
-    rows["position"] = rng.integers(0, capacity - length + 1, lines)
-    rows["length"] = rng.integers(1, length + 1, lines)
-    rows["sot"] = rng.integers(0, length, lines)
-    rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
-    rows["slot"] = rng.permutation(np.arange(max(lines, slots)))[:lines]
-    beyond = rows["slot"] >= (slots or lines)
+    rows = np.zeros(batch, ops.TEXT_DECODER_STATE)
+    rows["position"] = rng.integers(0, capacity - length + 1, batch)
+    rows["length"] = rng.integers(1, length + 1, batch)
+    rows["sot"] = rng.integers(0, length, batch)
+    rows["done"] = rng.random(batch) < (0.25 if batch > 1 else 0.0)
+    rows["slot"] = rng.permutation(np.arange(max(batch, slots)))[:batch]
+    beyond = rows["slot"] >= (slots or batch)
     rows["slot"][beyond], rows["done"][beyond] = 0, 1
     rows["limit"] = capacity
     rows["after_pair"] = 1
     return rows
 
 
-def indirection(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[int, int]) -> Array:
+def random_cache_indirection(
+    rng: np.random.Generator, rows: Array, beams: int, shape: tuple[int, int]
+) -> Array:
     """cache_indirection [N, C] of groups of `beams` rows: earlier positions at random in the
     group."""
     made = np.repeat(np.arange(shape[0], dtype=np.uint32)[:, None], shape[1], 1)
@@ -75,35 +77,35 @@ def indirection(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[
     return made
 
 
-def stored(matrix: Array, kind: str) -> Array:
+def to_dtype(matrix: Array, dtype: str) -> Array:
     """A matrix in the dtype of a checkpoint; bfloat16 is truncated, not rounded."""
-    if kind == "bfloat16":
+    if dtype == "bfloat16":
         return (matrix.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
-    return matrix.astype(kind)
+    return matrix.astype(dtype)
 
 
-def frames_of(rng: np.random.Generator, batch: int, most: int) -> Array:
+def random_lengths(rng: np.random.Generator, batch: int, maximum: int) -> Array:
     """Lengths of a batch: one is the maximum, one is 0, others are between."""
-    frames = rng.integers(0, most + 1, batch).astype(np.uint32)
-    frames[0] = most
+    frames = rng.integers(0, maximum + 1, batch).astype(np.uint32)
+    frames[0] = maximum
     frames[1:2] = 0
     return rng.permutation(frames)
 
 
-def utterances(
-    rng: np.random.Generator, lines: int, capacity: int, length: int, groups: int = 4
+def talker_rows(
+    rng: np.random.Generator, batch: int, capacity: int, length: int, groups: int = 4
 ) -> Array:
     """Talker rows in random slots, with space for `length` more rows; one in four is done."""
-    rows = np.zeros(lines, ops.TALKER_STATE)
-    rows["slot"] = rng.permutation(lines + SPARE)[:lines]
-    rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
-    rows["position"] = rng.integers(0, capacity - length + 1, lines)
-    rows["length"] = rng.integers(1, length + 1, lines)
-    rows["count"] = rng.integers(1, FRAMES, lines)
-    rows["limit"] = rng.integers(rows["count"] + 1, FRAMES + 2)
-    rows["group"] = rng.integers(0, groups, lines)
-    rows["seed"] = rng.integers(0, 2**32, lines)
-    rows["texts"] = rng.integers(1, FRAMES, lines)
+    rows = np.zeros(batch, ops.TALKER_STATE)
+    rows["slot"] = rng.permutation(batch + SPARE_SLOTS)[:batch]
+    rows["done"] = rng.random(batch) < (0.25 if batch > 1 else 0.0)
+    rows["position"] = rng.integers(0, capacity - length + 1, batch)
+    rows["length"] = rng.integers(1, length + 1, batch)
+    rows["count"] = rng.integers(1, FRAMES_PER_SLOT, batch)
+    rows["limit"] = rng.integers(rows["count"] + 1, FRAMES_PER_SLOT + 2)
+    rows["group"] = rng.integers(0, groups, batch)
+    rows["seed"] = rng.integers(0, 2**32, batch)
+    rows["texts"] = rng.integers(1, FRAMES_PER_SLOT, batch)
     return rows
 
 
@@ -112,6 +114,6 @@ def talker_state(x: Values) -> ops.TalkerState:
     return ops.TalkerState(x["rows"], x.get("codes"), x.get("seen"))
 
 
-def of_windows(batch: int) -> str:
+def batch_suffix(batch: int) -> str:
     """The suffix of a case's name for a batch of windows."""
     return f", {batch} windows" * (batch > 1)

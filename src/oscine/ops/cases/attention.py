@@ -8,33 +8,33 @@ import numpy as np
 
 from oscine import ops
 from oscine.ops.cases import (
-    SPARE,
+    SPARE_SLOTS,
     Case,
     Values,
-    frames_of,
-    indirection,
+    batch_suffix,
+    decoder_rows,
     noise,
-    of_windows,
-    state_rows,
+    random_cache_indirection,
+    random_lengths,
+    talker_rows,
     talker_state,
-    utterances,
 )
 
 
 def attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
     """The encoder's attention; each window of a batch attends to itself."""
     return Case(
-        f"attention {length} rows, {heads}x{width}" + of_windows(batch),
+        f"attention {length} rows, {heads}x{width}" + batch_suffix(batch),
         lambda rng: {"qkv": noise(rng, batch * length, 3 * heads * width, spike=4.0)},
         lambda backend, x, w: backend.attention(x["qkv"], heads, batch),
     )
 
 
-def projected_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
+def projected_attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
     """The encoder's attention after a product with float16 weights, which matrix units may take."""
     inputs = heads * width
     return Case(
-        f"projected attention {length} rows, {heads}x{width}" + of_windows(batch),
+        f"projected attention {length} rows, {heads}x{width}" + batch_suffix(batch),
         lambda rng: {"x": noise(rng, batch * length, inputs, spike=4.0)},
         lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads, batch),
         lambda rng: {
@@ -45,55 +45,56 @@ def projected_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
     )
 
 
-def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int, keys: int) -> Any:
+def window_rows(rng: np.random.Generator, batch: int, length: int, windows: int, keys: int) -> Any:
     """Rows with windows in random order, some shared, and random numbers of frames with audio."""
-    rows = state_rows(rng, lines, length, length)
-    rows["window"] = rng.permutation(np.arange(lines) % windows)
-    rows["frames"] = rng.integers(0, keys + 1, lines)
+    rows = decoder_rows(rng, batch, length, length)
+    rows["window"] = rng.permutation(np.arange(batch) % windows)
+    rows["frames"] = rng.integers(0, keys + 1, batch)
     return rows
 
 
-def cross_case(
-    lines: int, length: int, windows: int, keys: int, heads: int, width: int, half: bool = False
+def cross_attention_case(
+    batch: int, length: int, windows: int, keys: int, heads: int, width: int, half: bool = False
 ) -> Case:
     """Cross-attention; results of finished rows are undefined."""
-    kind = np.float16 if half else np.float32
+    dtype = np.float16 if half else np.float32
 
     def values(rng: np.random.Generator) -> Values:
         return {
-            "q": noise(rng, lines * length, heads * width, spike=3.0),
-            "kv": noise(rng, windows, keys, 2 * heads * width, spike=3.0).astype(kind),
-            "rows": window_rows(rng, lines, length, windows, keys),
-            "tokens": np.zeros((lines, length), np.uint32),
+            "q": noise(rng, batch * length, heads * width, spike=3.0),
+            "kv": noise(rng, windows, keys, 2 * heads * width, spike=3.0).astype(dtype),
+            "rows": window_rows(rng, batch, length, windows, keys),
+            "tokens": np.zeros((batch, length), np.uint32),
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
         return backend.cross_attention(x["q"], x["kv"], state, heads)
 
-    size = f"{lines} lines of {length}, {windows} windows of {keys} keys, {heads}x{width}"
+    size = f"{batch} sequences of {length}, {windows} windows of {keys} keys, {heads}x{width}"
     size += " float16" * half
-    return Case(f"cross_attention {size}", values, call, lines="rows")
+    return Case(f"cross_attention {size}", values, call, row_mask="rows")
 
 
-def weights_case(
-    lines: int, length: int, keys: int, heads: int, chosen: tuple[int, ...], half: bool = False
+def cross_attention_weights_case(
+    batch: int, length: int, keys: int, heads: int, chosen: tuple[int, ...], half: bool = False
 ) -> Case:
     """The attention weights of some heads, of finished rows too."""
-    whole = cross_case(lines, length, 2, keys, heads, 16, half)
+    whole = cross_attention_case(batch, length, 2, keys, heads, 16, half)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
         return backend.cross_attention_weights(x["q"], x["kv"], state, heads, chosen)
 
     name = (
-        f"cross_attention_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
+        f"cross_attention_weights {batch} sequences of {length}, {keys} keys, "
+        f"heads {chosen} of {heads}"
     )
     return Case(name + " float16" * half, whole.inputs, call)
 
 
-def self_case(
-    lines: int,
+def causal_attention_case(
+    batch: int,
     length: int,
     capacity: int,
     heads: int,
@@ -104,11 +105,11 @@ def self_case(
 ) -> Case:
     """Causal attention without rope, which appends to caches full of noise.
 
-    spare: positions of a cache's slot past the capacity. beams: lines of a group, whose keys are in
-    each other's slots; 0: no cache_indirection. slots: of the cache, where some lines are done;
-    0: a slot a line, and none is done.
+    spare: positions of a cache's slot past the capacity. beams: rows of a group, whose keys are in
+    each other's slots; 0: no cache_indirection. slots: of the cache, where some rows are done;
+    0: one slot for each row, and none is done.
     """
-    shape = (slots or lines, capacity + spare, heads * width)
+    shape = (slots or batch, capacity + spare, heads * width)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         cache = ops.KVCache(x["keys"], x["values"])
@@ -117,14 +118,14 @@ def self_case(
         return y if slots else backend.gather_rows(y, state, sot=True)
 
     def values(rng: np.random.Generator) -> Values:
-        rows = state_rows(rng, lines, capacity, length, slots)
+        rows = decoder_rows(rng, batch, capacity, length, slots)
         if slots:
             rows["length"] = length
         else:
             rows["done"] = 0  # gather_rows of them would be undefined
         rows["sot"] = np.minimum(rows["sot"], rows["length"] - 1)
         made: Values = {
-            "qkv": noise(rng, lines * length, 3 * heads * width, spike=3.0),
+            "qkv": noise(rng, batch * length, 3 * heads * width, spike=3.0),
             "keys": noise(rng, *shape),
             "values": noise(rng, *shape),
             "rows": rows,
@@ -134,17 +135,17 @@ def self_case(
             rows["position"] = np.repeat(
                 rows["position"][::beams], beams
             )  # beams of a group are at one position
-            made["indirection"] = indirection(rng, rows, beams, (shape[0], capacity))
+            made["indirection"] = random_cache_indirection(rng, rows, beams, (shape[0], capacity))
         return made
 
-    name = f"causal_attention {lines} lines of {length}, {capacity} keys, {heads}x{width}"
+    name = f"causal_attention {batch} sequences of {length}, {capacity} keys, {heads}x{width}"
     name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
     name += f", {slots} slots" * (slots > 0)
-    return Case(name, values, call, lines="rows" * (slots > 0))
+    return Case(name, values, call, row_mask="rows" * (slots > 0))
 
 
-def rotary_case(
-    lines: int,
+def rope_attention_case(
+    batch: int,
     length: int,
     heads: tuple[int, int],
     width: int,
@@ -159,20 +160,25 @@ def rotary_case(
     a value.
     """
     inner, ragged, half = (options.get(key, False) for key in ("inner", "ragged", "half"))
-    places, kind = capacity if window is None else 3 * capacity, np.float16 if half else np.float32
+    positions, dtype = (
+        capacity if window is None else 3 * capacity,
+        np.float16 if half else np.float32,
+    )
     frequency = 100.0 ** (-np.arange(width // 2) / (width // 2))
-    angles = np.outer(np.arange(places), frequency)
+    angles = np.outer(np.arange(positions), frequency)
 
     def values(rng: np.random.Generator) -> Values:
-        rows = utterances(rng, lines, places, length)
+        rows = talker_rows(rng, batch, positions, length)
         if inner:
-            rows["group"] = rng.integers(length - 1, capacity, lines)
+            rows["group"] = rng.integers(length - 1, capacity, batch)
         elif not ragged:
             rows["length"] = length
         return {
-            "qkv": noise(rng, lines * length, (heads[0] + 2 * heads[1]) * width, spike=4.0),
-            "keys": noise(rng, lines + SPARE, capacity, heads[1] * width, spike=2.0).astype(kind),
-            "values": noise(rng, lines + SPARE, capacity, heads[1] * width).astype(kind),
+            "qkv": noise(rng, batch * length, (heads[0] + 2 * heads[1]) * width, spike=4.0),
+            "keys": noise(rng, batch + SPARE_SLOTS, capacity, heads[1] * width, spike=2.0).astype(
+                dtype
+            ),
+            "values": noise(rng, batch + SPARE_SLOTS, capacity, heads[1] * width).astype(dtype),
             "rows": rows,
         }
 
@@ -193,17 +199,17 @@ def rotary_case(
         }
 
     name = (
-        f"causal_attention with rope {lines} lines of {length} rows, "
+        f"causal_attention with rope {batch} sequences of {length} rows, "
         f"{heads[0]} heads on {heads[1]} of {width}"
     )
-    name += f", {capacity} places" + ", inner" * inner
+    name += f", {capacity} positions" + ", inner" * inner
     name += f", window {window}" * (window is not None) + ", ragged" * ragged
     name += ", float16" * half
     limit = 1e-3 if half else 2e-5
-    return Case(name, values, call, weights, limit=limit, lines="rows")
+    return Case(name, values, call, weights, limit=limit, row_mask="rows")
 
 
-def positions_case(count: int, width: int) -> Case:
+def relative_positions_case(count: int, width: int) -> Case:
     """Distances in both directions."""
     return Case(
         f"relative_positions {count} of {width}",
@@ -212,7 +218,7 @@ def positions_case(count: int, width: int) -> Case:
     )
 
 
-def relative_case(
+def rel_pos_attention_case(
     batch: int,
     rows: int,
     heads: int,
@@ -230,7 +236,7 @@ def relative_case(
             "positions": noise(rng, 2 * count - 1, heads * width, spike=4.0),
             "u": noise(rng, heads * width),
             "v": noise(rng, heads * width),
-            "frames": frames_of(rng, batch, frames_per_row * rows),
+            "frames": random_lengths(rng, batch, frames_per_row * rows),
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
@@ -253,62 +259,62 @@ CASES: tuple[Case, ...] = (
     attention_case(65, 1, 128),
     attention_case(70, 2, 16, batch=3),
     attention_case(33, 1, 128, batch=2),
-    projected_case(150, 2, 64),
-    projected_case(257, 3, 32),
-    projected_case(70, 1, 48),
-    projected_case(130, 5, 16),
-    projected_case(65, 1, 128),
-    projected_case(50, 2, 48, batch=3),
-    cross_case(1, 1, 1, 20, 2, 16),
-    cross_case(1, 1, 1, 1500, 2, 64),
-    cross_case(4, 1, 3, 129, 5, 8),
-    cross_case(3, 7, 2, 150, 1, 48),
-    cross_case(1, 4, 2, 128, 1, 128),
-    cross_case(10, 1, 2, 257, 2, 20),
-    cross_case(1, 1, 1, 1500, 2, 64, half=True),
-    cross_case(5, 2, 3, 257, 2, 20, half=True),
-    weights_case(1, 9, 1500, 6, (5, 0, 2)),
-    weights_case(4, 3, 70, 2, (1,)),
-    weights_case(4, 3, 70, 2, (1,), half=True),
-    self_case(1, 1, 448, 6, 64),
-    self_case(5, 1, 40, 2, 20),
-    self_case(1, 4, 32, 2, 16),
-    self_case(3, 16, 96, 5, 8),
-    self_case(3, 4, 24, 2, 16, spare=9),
-    self_case(4, 1, 24, 2, 16, spare=5),
-    self_case(5, 1, 448, 2, 64, beams=5),
-    self_case(12, 1, 40, 2, 20, spare=3, beams=4),
-    self_case(4, 1, 40, 2, 20, slots=9),
-    self_case(9, 1, 24, 3, 8, spare=2, slots=5),
-    self_case(5, 3, 24, 2, 16, slots=8),
-    self_case(8, 1, 40, 2, 20, beams=4, slots=11),
-    rotary_case(1, 1, (4, 2), 128, 200),
-    rotary_case(3, 1, (6, 2), 16, 150),
-    rotary_case(3, 1, (4, 1), 32, 1100),
-    rotary_case(1, 1, (2, 1), 128, 2300),
-    rotary_case(3, 1, (4, 4), 8, 40),
-    rotary_case(1, 2, (16, 8), 128, 16, inner=True),
-    rotary_case(3, 1, (4, 2), 20, 16, inner=True),
-    rotary_case(3, 70, (4, 2), 32, 260),
-    rotary_case(3, 5, (6, 2), 128, 140, ragged=True),
-    rotary_case(3, 1, (2, 2), 64, 21, window=20),
-    rotary_case(1, 16, (4, 4), 64, 93, window=72),
-    rotary_case(3, 4, (2, 1), 12, 12, window=9),
-    rotary_case(16, 1, (4, 2), 32, 300),
-    rotary_case(16, 2, (4, 2), 32, 8, inner=True),
-    rotary_case(3, 1, (4, 2), 32, 150, half=True),
-    rotary_case(3, 1, (4, 1), 128, 1100, half=True),
-    rotary_case(3, 5, (6, 2), 20, 140, ragged=True, half=True),
-    positions_case(1, 4),
-    positions_case(300, 32),
-    positions_case(40000, 8),
-    relative_case(1, 1, 1, 4),
-    relative_case(3, 40, 3, 12, spare=9),
-    relative_case(1, 150, 2, 64, spare=1),
-    relative_case(2, 65, 1, 128),
-    relative_case(1, 40, 1, 144),
-    relative_case(2, 100, 2, 8, band=(5, 5)),
-    relative_case(1, 300, 1, 20, band=(70, 33), spare=4),
-    relative_case(1, 90, 2, 8, band=(40, 0)),
-    relative_case(1, 70, 1, 8, band=(0, 200)),
+    projected_attention_case(150, 2, 64),
+    projected_attention_case(257, 3, 32),
+    projected_attention_case(70, 1, 48),
+    projected_attention_case(130, 5, 16),
+    projected_attention_case(65, 1, 128),
+    projected_attention_case(50, 2, 48, batch=3),
+    cross_attention_case(1, 1, 1, 20, 2, 16),
+    cross_attention_case(1, 1, 1, 1500, 2, 64),
+    cross_attention_case(4, 1, 3, 129, 5, 8),
+    cross_attention_case(3, 7, 2, 150, 1, 48),
+    cross_attention_case(1, 4, 2, 128, 1, 128),
+    cross_attention_case(10, 1, 2, 257, 2, 20),
+    cross_attention_case(1, 1, 1, 1500, 2, 64, half=True),
+    cross_attention_case(5, 2, 3, 257, 2, 20, half=True),
+    cross_attention_weights_case(1, 9, 1500, 6, (5, 0, 2)),
+    cross_attention_weights_case(4, 3, 70, 2, (1,)),
+    cross_attention_weights_case(4, 3, 70, 2, (1,), half=True),
+    causal_attention_case(1, 1, 448, 6, 64),
+    causal_attention_case(5, 1, 40, 2, 20),
+    causal_attention_case(1, 4, 32, 2, 16),
+    causal_attention_case(3, 16, 96, 5, 8),
+    causal_attention_case(3, 4, 24, 2, 16, spare=9),
+    causal_attention_case(4, 1, 24, 2, 16, spare=5),
+    causal_attention_case(5, 1, 448, 2, 64, beams=5),
+    causal_attention_case(12, 1, 40, 2, 20, spare=3, beams=4),
+    causal_attention_case(4, 1, 40, 2, 20, slots=9),
+    causal_attention_case(9, 1, 24, 3, 8, spare=2, slots=5),
+    causal_attention_case(5, 3, 24, 2, 16, slots=8),
+    causal_attention_case(8, 1, 40, 2, 20, beams=4, slots=11),
+    rope_attention_case(1, 1, (4, 2), 128, 200),
+    rope_attention_case(3, 1, (6, 2), 16, 150),
+    rope_attention_case(3, 1, (4, 1), 32, 1100),
+    rope_attention_case(1, 1, (2, 1), 128, 2300),
+    rope_attention_case(3, 1, (4, 4), 8, 40),
+    rope_attention_case(1, 2, (16, 8), 128, 16, inner=True),
+    rope_attention_case(3, 1, (4, 2), 20, 16, inner=True),
+    rope_attention_case(3, 70, (4, 2), 32, 260),
+    rope_attention_case(3, 5, (6, 2), 128, 140, ragged=True),
+    rope_attention_case(3, 1, (2, 2), 64, 21, window=20),
+    rope_attention_case(1, 16, (4, 4), 64, 93, window=72),
+    rope_attention_case(3, 4, (2, 1), 12, 12, window=9),
+    rope_attention_case(16, 1, (4, 2), 32, 300),
+    rope_attention_case(16, 2, (4, 2), 32, 8, inner=True),
+    rope_attention_case(3, 1, (4, 2), 32, 150, half=True),
+    rope_attention_case(3, 1, (4, 1), 128, 1100, half=True),
+    rope_attention_case(3, 5, (6, 2), 20, 140, ragged=True, half=True),
+    relative_positions_case(1, 4),
+    relative_positions_case(300, 32),
+    relative_positions_case(40000, 8),
+    rel_pos_attention_case(1, 1, 1, 4),
+    rel_pos_attention_case(3, 40, 3, 12, spare=9),
+    rel_pos_attention_case(1, 150, 2, 64, spare=1),
+    rel_pos_attention_case(2, 65, 1, 128),
+    rel_pos_attention_case(1, 40, 1, 144),
+    rel_pos_attention_case(2, 100, 2, 8, band=(5, 5)),
+    rel_pos_attention_case(1, 300, 1, 20, band=(70, 33), spare=4),
+    rel_pos_attention_case(1, 90, 2, 8, band=(40, 0)),
+    rel_pos_attention_case(1, 70, 1, 8, band=(0, 200)),
 )

@@ -57,12 +57,12 @@ def concat_case(rows: int, *widths: int, ones: tuple[int, ...] = ()) -> Case:
     return Case(name, values, lambda backend, x, w: backend.concat([*x.values()]), limit=0.0)
 
 
-def columns_case(rows: int, width: int, first: int, count: int, add: bool = False) -> Case:
+def slice_columns_case(rows: int, width: int, first: int, count: int, add: bool = False) -> Case:
     """Some columns of many."""
 
     def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, rows, width)}
-        return {**found, "add": noise(rng, rows, count)} if add else found
+        inputs = {"x": noise(rng, rows, width)}
+        return {**inputs, "add": noise(rng, rows, count)} if add else inputs
 
     return Case(
         f"slice_columns {first} to {first + count} of {rows}x{width}" + ", add" * add,
@@ -72,16 +72,16 @@ def columns_case(rows: int, width: int, first: int, count: int, add: bool = Fals
     )
 
 
-def statistics_case(count: int, width: int, scores: bool) -> Case:
+def stats_pool_case(count: int, width: int, scores: bool) -> Case:
     """Deviations that are small beside the mean; weights that nearly select one row."""
 
     def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, count, width, spike=8.0)}
-        found["x"][:, 0] = 3  # no deviation at all
+        inputs = {"x": noise(rng, count, width, spike=8.0)}
+        inputs["x"][:, 0] = 3  # no deviation at all
         if scores:
-            found["scores"] = noise(rng, count, width, spike=4.0)
-            found["scores"][0] += 100
-        return found
+            inputs["scores"] = noise(rng, count, width, spike=4.0)
+            inputs["scores"][0] += 100
+        return inputs
 
     return Case(
         f"stats_pool {count}x{width}" + ", scores" * scores,
@@ -90,12 +90,12 @@ def statistics_case(count: int, width: int, scores: bool) -> Case:
     )
 
 
-def scale_case(count: int, width: int, add: bool) -> Case:
+def scale_channels_case(count: int, width: int, add: bool) -> Case:
     """A factor a channel."""
 
     def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, count, width), "factors": noise(rng, 1, width)}
-        return {**found, "add": noise(rng, count, width)} if add else found
+        inputs = {"x": noise(rng, count, width), "factors": noise(rng, 1, width)}
+        return {**inputs, "add": noise(rng, count, width)} if add else inputs
 
     return Case(
         f"scale_channels {count}x{width}" + ", add" * add,
@@ -104,7 +104,7 @@ def scale_case(count: int, width: int, add: bool) -> Case:
     )
 
 
-def pack_case(rows: int, width: int) -> Case:
+def store_f16_case(rows: int, width: int) -> Case:
     """Stores to a float16 buffer; hardware may round to either adjacent value."""
     return Case(
         f"keep {rows}x{width} float16",
@@ -127,14 +127,14 @@ CASES: tuple[Case, ...] = (
     concat_case(37, 8, 4, 12),
     concat_case(90, 20, 40, ones=(1,)),
     concat_case(5, 4, 8, 4, 16, 4, 4, 12, 8, 4, ones=(0, 7)),
-    columns_case(1, 4, 0, 4),
-    columns_case(37, 24, 8, 12, add=True),
-    columns_case(90, 20, 16, 4),
-    statistics_case(1, 4, False),
-    statistics_case(90, 20, False),
-    statistics_case(700, 36, True),
-    scale_case(1, 4, True),
-    scale_case(50, 20, False),
-    pack_case(5, 36),
-    pack_case(70, 516),
+    slice_columns_case(1, 4, 0, 4),
+    slice_columns_case(37, 24, 8, 12, add=True),
+    slice_columns_case(90, 20, 16, 4),
+    stats_pool_case(1, 4, False),
+    stats_pool_case(90, 20, False),
+    stats_pool_case(700, 36, True),
+    scale_channels_case(1, 4, True),
+    scale_channels_case(50, 20, False),
+    store_f16_case(5, 36),
+    store_f16_case(70, 516),
 )

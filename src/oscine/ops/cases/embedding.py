@@ -8,29 +8,29 @@ import numpy as np
 
 from oscine import ops
 from oscine.ops.cases import (
-    FRAMES,
-    SPARE,
+    FRAMES_PER_SLOT,
+    SPARE_SLOTS,
     Case,
     Values,
+    decoder_rows,
     noise,
-    state_rows,
-    stored,
+    talker_rows,
     talker_state,
-    utterances,
+    to_dtype,
 )
 
 
-def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
+def embed_case(batch: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
     """Token and positional embeddings of prompts and of single tokens."""
-    kind = np.float16 if half else np.float32
+    dtype = np.float16 if half else np.float32
     capacity = length + 5
 
     def values(rng: np.random.Generator) -> Values:
-        rows = state_rows(rng, lines, capacity, length)
+        rows = decoder_rows(rng, batch, capacity, length)
         rows["done"], rows["length"] = 0, length
-        rows["token"] = rng.integers(0, vocabulary, lines)
-        prompt = rng.integers(0, vocabulary, (lines, length)).astype(np.uint32)
-        return {"rows": rows, "tokens": np.zeros((lines, capacity), np.uint32), "prompt": prompt}
+        rows["token"] = rng.integers(0, vocabulary, batch)
+        prompt = rng.integers(0, vocabulary, (batch, length)).astype(np.uint32)
+        return {"rows": rows, "tokens": np.zeros((batch, capacity), np.uint32), "prompt": prompt}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
@@ -38,26 +38,26 @@ def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool)
         return backend.embed(w["table"], w["positions"], state, prompt)
 
     return Case(
-        f"embed {lines} lines of {length}, {vocabulary}x{width} {np.dtype(kind).name}",
+        f"embed {batch} sequences of {length}, {vocabulary}x{width} {np.dtype(dtype).name}",
         values,
         call,
         lambda rng: {
-            "table": noise(rng, vocabulary, width).astype(kind),
+            "table": noise(rng, vocabulary, width).astype(dtype),
             "positions": noise(rng, capacity, width),
         },
     )
 
 
-def embed_code_case(
-    lines: int, width: int, row: int, kinds: tuple[str, str], first: bool, before: bool
+def code_embedding_case(
+    batch: int, width: int, row: int, dtypes: tuple[str, str], first: bool, before: bool
 ) -> Case:
     """Rows of codes, projected where a row's width is given, and their running sums."""
 
     def values(rng: np.random.Generator) -> Values:
-        state = utterances(rng, lines, 99, 5)
-        state["token"] = rng.integers(0, 50, lines)
-        ahead = noise(rng, lines, row or width)
-        return {"rows": state, "total": noise(rng, lines + SPARE, width), "before": ahead}
+        state = talker_rows(rng, batch, 99, 5)
+        state["token"] = rng.integers(0, 50, batch)
+        ahead = noise(rng, batch, row or width)
+        return {"rows": state, "total": noise(rng, batch + SPARE_SLOTS, width), "before": ahead}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.code_embedding(
@@ -66,33 +66,33 @@ def embed_code_case(
         )  # fmt: skip
 
     def weights(rng: np.random.Generator) -> Values:
-        projected = stored(noise(rng, 50, row), kinds[1]) if row else None
-        return {"table": stored(noise(rng, 50, width), kinds[0]), "projected": projected}
+        projected = to_dtype(noise(rng, 50, row), dtypes[1]) if row else None
+        return {"table": to_dtype(noise(rng, 50, width), dtypes[0]), "projected": projected}
 
-    name = f"code_embedding {lines} lines, {width} {kinds[0]}" + f" and {row} {kinds[1]}" * (
+    name = f"code_embedding {batch} rows, {width} {dtypes[0]}" + f" and {row} {dtypes[1]}" * (
         row > 0
     )
     name += ", first" * first + ", one before" * before
-    return Case(name, values, call, weights, lines="rows")
+    return Case(name, values, call, weights, row_mask="rows")
 
 
-def frame_case(lines: int, width: int, kind: str) -> Case:
+def sum_embeddings_case(batch: int, width: int, dtype: str) -> Case:
     """The sum of the embeddings of a frame's codes and a row of text, of which there are few."""
 
     def values(rng: np.random.Generator) -> Values:
-        state = utterances(rng, lines, 99, 5)
-        state["token"] = rng.integers(0, 50, lines)
-        text = noise(rng, lines + SPARE, FRAMES, width)
-        return {"rows": state, "total": noise(rng, lines + SPARE, width), "text": text}
+        state = talker_rows(rng, batch, 99, 5)
+        state["token"] = rng.integers(0, 50, batch)
+        text = noise(rng, batch + SPARE_SLOTS, FRAMES_PER_SLOT, width)
+        return {"rows": state, "total": noise(rng, batch + SPARE_SLOTS, width), "text": text}
 
     return Case(
-        f"sum_embeddings {lines} lines of {width} {kind}",
+        f"sum_embeddings {batch} rows of {width} {dtype}",
         values,
         lambda backend, x, w: backend.sum_embeddings(
             x["total"], w["table"], x["text"], talker_state(x)
         ),
-        lambda rng: {"table": stored(noise(rng, 50, width), kind)},
-        lines="rows",
+        lambda rng: {"table": to_dtype(noise(rng, 50, width), dtype)},
+        row_mask="rows",
     )
 
 
@@ -112,7 +112,7 @@ def codebook_lookup_case(count: int, groups: int, tables: int, first: int) -> Ca
     )
 
 
-def quantise_case(count: int, entries: int, width: int) -> Case:
+def nearest_code_case(count: int, entries: int, width: int) -> Case:
     """Rows near an entry, equal to one, and between two equal ones."""
 
     def table(rng: np.random.Generator) -> Values:
@@ -133,35 +133,35 @@ def quantise_case(count: int, entries: int, width: int) -> Case:
     return Case(f"nearest_code {count} of {entries}x{width}", values, call, table)
 
 
-def gather_rows_case(lines: int, length: int, width: int, sot: bool = False) -> Case:
+def gather_rows_case(batch: int, length: int, width: int, sot: bool = False) -> Case:
     """The last row of prompts of any length, and the row of their start of transcript."""
 
     def values(rng: np.random.Generator) -> Values:
-        draw = state_rows if sot else utterances
-        return {"x": noise(rng, lines * length, width), "rows": draw(rng, lines, 99, length)}
+        draw = decoder_rows if sot else talker_rows
+        return {"x": noise(rng, batch * length, width), "rows": draw(rng, batch, 99, length)}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], None) if sot else talker_state(x)
         return backend.gather_rows(x["x"], state, sot)
 
-    name = f"gather_rows {lines} lines of {length} rows of {width}" + ", sot" * sot
-    return Case(name, values, call, lines="rows")
+    name = f"gather_rows {batch} sequences of {length} rows of {width}" + ", sot" * sot
+    return Case(name, values, call, row_mask="rows")
 
 
 CASES: tuple[Case, ...] = (
     embed_case(1, 1, 517, 32, False),
     embed_case(5, 1, 1830, 40, True),
     embed_case(2, 7, 300, 384, True),
-    embed_code_case(1, 2048, 1024, ("bfloat16", "float32"), True, True),
-    embed_code_case(3, 36, 80, ("float16", "bfloat16"), False, False),
-    embed_code_case(3, 64, 0, ("float32", "float32"), False, True),
-    frame_case(1, 1024, "bfloat16"),
-    frame_case(3, 36, "float16"),
-    frame_case(3, 36, "float32"),
+    code_embedding_case(1, 2048, 1024, ("bfloat16", "float32"), True, True),
+    code_embedding_case(3, 36, 80, ("float16", "bfloat16"), False, False),
+    code_embedding_case(3, 64, 0, ("float32", "float32"), False, True),
+    sum_embeddings_case(1, 1024, "bfloat16"),
+    sum_embeddings_case(3, 36, "float16"),
+    sum_embeddings_case(3, 36, "float32"),
     codebook_lookup_case(1, 1, 1, 0),
     codebook_lookup_case(37, 6, 4, 2),
-    quantise_case(1, 5, 4),
-    quantise_case(30, 300, 20),
+    nearest_code_case(1, 5, 4),
+    nearest_code_case(30, 300, 20),
     gather_rows_case(1, 16, 64),
     gather_rows_case(3, 5, 36),
     gather_rows_case(1, 7, 36, sot=True),

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.ops.cases import Case, Values, noise, stored
+from oscine.ops.cases import Case, Values, noise, to_dtype
 
 
-def norm_of(rng: np.random.Generator, width: int, kind: Any) -> Any:
+def random_norm(rng: np.random.Generator, width: int, kind: Any) -> Any:
     """A norm by its name: layer, rms, or one of these with a large epsilon."""
     name, _, eps = str(kind).partition(" ")
     options = {"eps": float(eps)} if eps else {}
@@ -21,14 +21,14 @@ def norm_of(rng: np.random.Generator, width: int, kind: Any) -> Any:
 
 
 def linear_case(rows: int, inputs: int, outputs: int, half: bool | str, **options: Any) -> Case:
-    """activation(norm(x) Wᵀ + b) + add; norm: true, or what norm_of takes."""
+    """activation(norm(x) Wᵀ + b) + add; norm: true, or what random_norm takes."""
     kind = half if isinstance(half, str) else "float16" if half else "float32"
 
     def weights(rng: np.random.Generator) -> Values:
         matrix = rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
         bias = noise(rng, outputs) if options.get("bias", True) else None
-        norm = norm_of(rng, inputs, options.get("norm"))
-        return {"linear": ops.Linear(stored(matrix.astype(np.float32), kind), bias), "norm": norm}
+        norm = random_norm(rng, inputs, options.get("norm"))
+        return {"linear": ops.Linear(to_dtype(matrix.astype(np.float32), kind), bias), "norm": norm}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.linear(
@@ -49,14 +49,14 @@ def linear_case(rows: int, inputs: int, outputs: int, half: bool | str, **option
     return Case(f"linear {rows}x{inputs}x{outputs} {kind} {words}".strip(), values, call, weights)
 
 
-def gated_case(rows: int, inputs: int, width: int, kind: str, norm: str = "") -> Case:
+def swiglu_linear_case(rows: int, inputs: int, width: int, kind: str, norm: str = "") -> Case:
     """silu(g) · u."""
 
     def weights(rng: np.random.Generator) -> Values:
         matrix = noise(rng, 2 * width, inputs) / np.float32(np.sqrt(inputs))
         return {
-            "linear": ops.Linear(stored(matrix, kind), None),
-            "norm": norm_of(rng, inputs, norm) if norm else None,
+            "linear": ops.Linear(to_dtype(matrix, kind), None),
+            "norm": random_norm(rng, inputs, norm) if norm else None,
         }
 
     return Case(
@@ -79,7 +79,7 @@ def norm_case(rows: int, width: int, kind: str = "layer") -> Case:
         f"{kind.partition(' ')[0]}_norm {rows}x{width} {kind.partition(' ')[2]}".strip(),
         lambda rng: {"x": noise(rng, rows, width, spike=100.0)},
         call,
-        lambda rng: {"norm": norm_of(rng, width, kind)},
+        lambda rng: {"norm": random_norm(rng, width, kind)},
     )
 
 
@@ -127,20 +127,20 @@ CASES: tuple[Case, ...] = (
     linear_case(200, 136, 150, "bfloat16", norm="rms", add=True, activation="gelu"),
     linear_case(70, 1028, 130, "bfloat16", add=True),
     linear_case(90, 64, 66, True, norm="rms", activation="elu"),
-    gated_case(1, 80, 112, "bfloat16", "rms"),
-    gated_case(1, 1280, 333, "bfloat16", "rms 0.4"),
-    gated_case(1, 44, 30, "bfloat16"),
-    gated_case(1, 96, 65, "float32", "rms"),
-    gated_case(2, 96, 70, "bfloat16", "rms"),
-    gated_case(3, 72, 33, "float16"),
-    gated_case(4, 104, 37, "bfloat16", "layer"),
-    gated_case(37, 96, 68, "bfloat16", "rms 0.4"),
+    swiglu_linear_case(1, 80, 112, "bfloat16", "rms"),
+    swiglu_linear_case(1, 1280, 333, "bfloat16", "rms 0.4"),
+    swiglu_linear_case(1, 44, 30, "bfloat16"),
+    swiglu_linear_case(1, 96, 65, "float32", "rms"),
+    swiglu_linear_case(2, 96, 70, "bfloat16", "rms"),
+    swiglu_linear_case(3, 72, 33, "float16"),
+    swiglu_linear_case(4, 104, 37, "bfloat16", "layer"),
+    swiglu_linear_case(37, 96, 68, "bfloat16", "rms 0.4"),
     *(
         linear_case(rows, 96, 70, "bfloat16", norm="rms", bias=False, add=True)
         for rows in (8, 16, 32, 64)
     ),
-    *(gated_case(rows, 96, 68, "bfloat16", "rms") for rows in (8, 16, 32, 64)),
-    gated_case(200, 80, 112, "bfloat16", "rms"),
+    *(swiglu_linear_case(rows, 96, 68, "bfloat16", "rms") for rows in (8, 16, 32, 64)),
+    swiglu_linear_case(200, 80, 112, "bfloat16", "rms"),
     linear_case(1, 40, 130, False, norm=True, activation="silu"),
     linear_case(9, 64, 36, True, activation="relu", add=True),
     linear_case(70, 36, 132, False, activation="silu", bias=False),

@@ -1,4 +1,4 @@
-"""Cases of the ops that decode transducers and CTC: rows anywhere in their frames, ties, trees.
+"""Cases of the ops that decode transducers and CTC: rows at any frame, ties, context graphs.
 
 Rows have slots in random order; the contents of further slots must not change.
 """
@@ -15,14 +15,14 @@ from oscine.ops.cases import Array, Case, Values, noise
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LstmLayer:
     """oscine.ops.types.LstmCell."""
 
     input: ops.Linear
     hidden: ops.Linear
 
 
-def tracks(
+def transducer_rows(
     rng: np.random.Generator, count: int, slots: int, frames: int, labels: int, capacity: int
 ) -> Array:
     """Rows at random frames of sequences of 1 to `frames`, in random slots; one in four is done.
@@ -44,21 +44,23 @@ def tracks(
     return rows
 
 
-def predict_case(count: int, slots: int, labels: int, width: int, layers: int, half: bool) -> Case:
+def prediction_network_case(
+    count: int, slots: int, labels: int, width: int, layers: int, half: bool
+) -> Case:
     """The prediction network from random states, for fresh rows."""
-    kind = np.float16 if half else np.float32
+    dtype = np.float16 if half else np.float32
 
     def matrix(rng: np.random.Generator) -> Array:
-        return np.asarray(noise(rng, 4 * width, width) / np.sqrt(width), kind)
+        return np.asarray(noise(rng, 4 * width, width) / np.sqrt(width), dtype)
 
-    def layer(rng: np.random.Generator) -> Layer:
+    def layer(rng: np.random.Generator) -> LstmLayer:
         bias = noise(rng, 4 * width)
         bias[:4] *= 40  # saturated gates
-        return Layer(ops.Linear(matrix(rng), bias), ops.Linear(matrix(rng), None))
+        return LstmLayer(ops.Linear(matrix(rng), bias), ops.Linear(matrix(rng), None))
 
     def values(rng: np.random.Generator) -> Values:
         return {
-            "rows": tracks(rng, count, slots, 9, labels, 9),
+            "rows": transducer_rows(rng, count, slots, 9, labels, 9),
             "decisions": np.zeros((slots, 9), ops.TRANSDUCER_STEP),
             "hidden": noise(rng, slots, layers, 2, width),
             "cell": noise(rng, slots, layers, 2, width, spike=20.0),
@@ -72,26 +74,26 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
         )
 
     return Case(
-        f"prediction_network {count} rows of {slots}, {layers}x{width} {np.dtype(kind).name}",
+        f"prediction_network {count} rows of {slots}, {layers}x{width} {np.dtype(dtype).name}",
         values,
         call,
         lambda rng: {
-            "table": noise(rng, labels + 1, width).astype(kind),
+            "table": noise(rng, labels + 1, width).astype(dtype),
             "cells": tuple(layer(rng) for _ in range(layers)),
         },
     )
 
 
-def join_case(
+def joint_network_case(
     count: int, slots: int, width: int, joint: int, block: int, half: bool, bias: bool
 ) -> Case:
     """The hidden rows of the joint network: fresh rows and others, blocks past the end."""
-    kind, frames = np.float16 if half else np.float32, 11
+    dtype, frames = np.float16 if half else np.float32, 11
 
     def values(rng: np.random.Generator) -> Values:
         return {
             "x": noise(rng, slots * frames, joint),
-            "rows": tracks(rng, count, slots, frames, 5, 9),
+            "rows": transducer_rows(rng, count, slots, frames, 5, 9),
             "decisions": np.zeros((slots, 9), ops.TRANSDUCER_STEP),
             "hidden": noise(rng, slots, 2, 2, width),
             "cell": np.zeros((slots, 2, 2, width), np.float32),
@@ -100,19 +102,19 @@ def join_case(
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         memory = ops.LstmState(x["hidden"], x["cell"], x["joint"])
-        track = ops.TransducerState(x["rows"], x["decisions"])
-        return backend.joint_network(x["x"], w["project"], memory, track, block)
+        state = ops.TransducerState(x["rows"], x["decisions"])
+        return backend.joint_network(x["x"], w["project"], memory, state, block)
 
     def weights(rng: np.random.Generator) -> Values:
-        matrix = (noise(rng, joint, width) / np.sqrt(width)).astype(kind)
+        matrix = (noise(rng, joint, width) / np.sqrt(width)).astype(dtype)
         return {"project": ops.Linear(matrix, noise(rng, joint) if bias else None)}
 
     name = f"joint_network {count} rows of {slots}, {width} to {joint}, {block} frames"
-    name += f" {np.dtype(kind).name}"
-    return Case(name, values, call, weights, lines="rows")
+    name += f" {np.dtype(dtype).name}"
+    return Case(name, values, call, weights, row_mask="rows")
 
 
-def tree(
+def random_context_graph(
     rng: np.random.Generator, count: int, labels: int, root: int = 0, arc: int = 0
 ) -> tuple[Array, list[tuple[int, int, float]]]:
     """Nodes that fall back to earlier ones, with random arcs: harder than a graph of phrases.
@@ -130,24 +132,24 @@ def tree(
     return nodes, arcs
 
 
-def trees(
+def random_context_graphs(
     rng: np.random.Generator, sizes: tuple[int, ...], labels: int
 ) -> tuple[Array, Array, Array]:
     """Several graphs after a root without arcs: nodes, arcs, and a random node of each."""
-    nodes, places = [np.zeros(1, ops.GRAPH_NODE)], [0]
+    nodes, starts = [np.zeros(1, ops.GRAPH_NODE)], [0]
     arcs: list[tuple[int, int, float]] = []
     for size in sizes:
         root = sum(len(table) for table in nodes)
-        own, more = tree(rng, size, labels, root, len(arcs))
+        own, more = random_context_graph(rng, size, labels, root, len(arcs))
         nodes.append(own)
         arcs += more
-        places.append(root + int(rng.integers(0, size)))
+        starts.append(root + int(rng.integers(0, size)))
     padded_arcs = np.zeros(1 + 9 * sum(sizes), ops.GRAPH_ARC)
     padded_arcs[: len(arcs)] = arcs
-    return np.concatenate(nodes), padded_arcs, np.array(places)
+    return np.concatenate(nodes), padded_arcs, np.array(starts)
 
 
-def pick_case(
+def transducer_step_case(
     count: int,
     slots: int,
     labels: int,
@@ -157,7 +159,7 @@ def pick_case(
 ) -> Case:
     """Decisions from random positions: ties, blanks, forced advances, full buffers, NaN logits.
 
-    boosted: sizes of trees; each row walks one of them, or has none.
+    boosted: sizes of context graphs; each row follows one of them, or has none.
     """
     capacity = 7
 
@@ -168,12 +170,12 @@ def pick_case(
         for token in rng.integers(0, labels, 3):
             logits[tied, token] = 15.5
         logits[rng.random(len(logits)) < 0.05, rng.integers(0, logits.shape[1])] = np.nan
-        nodes, arcs, places = trees(rng, boosted, labels)
-        rows = tracks(rng, count, slots, 12, labels, capacity)
-        rows["node"] = rng.choice(places, count)
+        nodes, arcs, starts = random_context_graphs(rng, boosted, labels)
+        rows = transducer_rows(rng, count, slots, 12, labels, capacity)
+        rows["node"] = rng.choice(starts, count)
         return {
             "logits": logits,
-            "rules": np.array([labels, 3, *durations], np.uint32),
+            "params": np.array([labels, 3, *durations], np.uint32),
             "rows": rows,
             "decisions": np.zeros((slots, capacity), ops.TRANSDUCER_STEP),
             "nodes": nodes,
@@ -182,8 +184,8 @@ def pick_case(
 
     def call(backend: Any, x: Values, w: Values) -> None:
         boost = ops.ContextGraphTensors(x["nodes"], x["arcs"]) if boosted else None
-        track = ops.TransducerState(x["rows"], x["decisions"])
-        backend.transducer_step(x["logits"], x["rules"], track, boost)
+        state = ops.TransducerState(x["rows"], x["decisions"])
+        backend.transducer_step(x["logits"], x["params"], state, boost)
 
     name = f"transducer_step {count} rows of {slots}, {block} frames, {labels} labels"
     name += f", {len(durations)} lengths" + f", {sum(boosted)} nodes" * bool(boosted)
@@ -209,20 +211,20 @@ def argmax_prob_case(rows: int, width: int) -> Case:
 TDT = (0, 1, 2, 3, 4)
 
 CASES = (
-    predict_case(1, 1, 40, 640, 2, True),
-    predict_case(1, 3, 9, 24, 1, False),
-    predict_case(7, 9, 30, 40, 2, False),
-    predict_case(16, 16, 30, 132, 3, True),
-    join_case(1, 1, 640, 640, 8, True, True),
-    join_case(5, 7, 24, 32, 4, False, False),
-    join_case(3, 5, 40, 133, 9, False, True),
-    pick_case(1, 1, 8192, 8, TDT),
-    pick_case(16, 16, 1024, 4, TDT),
-    pick_case(9, 12, 96, 1, (0, 1, 2, 4, 8)),
-    pick_case(12, 13, 1024, 5, ()),
-    pick_case(8, 8, 1030, 3, TDT, (30,)),
-    pick_case(4, 6, 8192, 4, TDT, (150, 1, 49)),
-    pick_case(6, 6, 20, 8, (), (9, 4)),
+    prediction_network_case(1, 1, 40, 640, 2, True),
+    prediction_network_case(1, 3, 9, 24, 1, False),
+    prediction_network_case(7, 9, 30, 40, 2, False),
+    prediction_network_case(16, 16, 30, 132, 3, True),
+    joint_network_case(1, 1, 640, 640, 8, True, True),
+    joint_network_case(5, 7, 24, 32, 4, False, False),
+    joint_network_case(3, 5, 40, 133, 9, False, True),
+    transducer_step_case(1, 1, 8192, 8, TDT),
+    transducer_step_case(16, 16, 1024, 4, TDT),
+    transducer_step_case(9, 12, 96, 1, (0, 1, 2, 4, 8)),
+    transducer_step_case(12, 13, 1024, 5, ()),
+    transducer_step_case(8, 8, 1030, 3, TDT, (30,)),
+    transducer_step_case(4, 6, 8192, 4, TDT, (150, 1, 49)),
+    transducer_step_case(6, 6, 20, 8, (), (9, 4)),
     argmax_prob_case(1, 5),
     argmax_prob_case(70, 1025),
 )
