@@ -263,3 +263,36 @@ def test_the_record_of_results_is_bounded_and_survives_damage(
     assert ResultStore().state(tmp_path / "39.txt") is ResultState.COMPLETE
     ResultStore().write(tmp_path / "40.txt", "more", finished=False)
     assert ResultStore().state(tmp_path / "41.txt") is ResultState.MISSING
+
+
+def test_a_result_file_is_named_with_its_suffix(model: Any, recordings: Recordings) -> None:
+    recordings("a.wav")
+    Path("texts").mkdir()
+    assert transcribe("a.wav", "-o", "texts/talk.srt") == 0
+    assert transcribe("a.wav", "-o", "Talk.JSON", "-f", "json") == 0
+    assert files_in(".") == ["Talk.JSON", "a.wav", "texts/talk.srt"]
+    assert Path("texts/talk.srt").read_text("utf-8").startswith("1\n00:00:00,000")
+    Path("old.txt").mkdir()  # folders, whatever their names
+    assert transcribe("a.wav", "-o", "old.txt") == transcribe("a.wav", "-o", "new.txt/") == 0
+    assert files_in("old.txt") == files_in("new.txt") == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["a.wav", "b.wav", "-o", "out.txt"], "one file, but there are several recordings; name a"),
+        (["in", "-o", "out.txt"], "out.txt is one file, but the input is a folder; name a folder"),
+        (["--watch", "in", "-o", "out.txt"], "out.txt is one file; name a folder for the results"),
+        (["a.wav", "-f", "srt", "-o", "out.txt"], "out.txt does not fit --output-format srt; leav"),
+        (["a.wav", "-f", "all", "-o", "out.txt"], "out.txt does not fit --output-format all; leav"),
+        (["note.txt", "-o", "note.txt"], "note.txt would be overwritten by its own transcript"),
+    ],
+)
+def test_one_result_file_has_one_recording(
+    model: Any, recordings: Recordings, capsysbinary: Capture, arguments: list[str], problem: str
+) -> None:
+    recordings("a.wav", "b.wav", "in/c.wav", "note.txt")
+    assert transcribe(*arguments) == 2
+    error = capsysbinary.readouterr().err.decode()
+    assert problem in error and error.count("\n") == 1
+    assert model.loaded == [] and not Path("out.txt").exists()

@@ -36,12 +36,22 @@ def test_help_lists_the_commands(capsys: Capture) -> None:
     assert all(name in out for name in ("transcribe", "speak", "voices", "models", "doctor"))
 
 
-@pytest.mark.parametrize("arguments", [[], ["transcribe"], ["speak"], ["voices"], ["models"]])
+@pytest.mark.parametrize("arguments", [[], ["voices"], ["models"]])
 def test_nothing_to_do_is_answered_with_help(capsys: Capture, arguments: list[str]) -> None:
     assert run(arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""
     assert error.startswith("Usage: oscine")
+
+
+@pytest.mark.parametrize("command", ["transcribe", "speak"])
+def test_a_command_without_input_says_so(capsys: Capture, command: str) -> None:
+    for arguments in ([command], [command, "--device", "cpu"]):
+        assert run(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("oscine: no input: give a ")
+        assert f"; oscine {command} --help lists the options\n" in error
+        assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["transcribe", "speak", "voices", "models", "doctor"])

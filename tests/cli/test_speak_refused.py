@@ -48,7 +48,7 @@ def test_a_reference_is_told_before_the_model_loads(
     [
         (
             ["-o", "a.wav"],
-            'no text; for example: oscine speak "Hello there." -o hello.wav',
+            'standard input, as in oscine speak "Hello there." -o hello.wav',
         ),
         (["", "-o", "a.wav"], "there is no text to speak"),
         (["missing.txt", "-o", "a.wav"], "missing.txt: no such file"),

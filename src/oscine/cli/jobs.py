@@ -66,6 +66,20 @@ def plan_jobs(
     return tuple(jobs)
 
 
+def plan_single_job(found: InputFiles, format: str, target: Path) -> tuple[Job, ...]:
+    """Make the job of the only recording, whose result goes to the file `target`.
+
+    Raises UsageError if there may be several recordings, or the result would overwrite the input.
+    """
+    sources = tuple(found.output_subfolders)
+    if len(sources) != 1 or found.in_folder:
+        problem = "the input is a folder" if found.in_folder else "there are several recordings"
+        raise UsageError(f"{target} is one file, but {problem}; name a folder for the results")
+    if find_overwritten(target, file_ids(sources)) is not None:
+        raise UsageError(f"{target} would be overwritten by its own transcript")
+    return (Job(sources[0], {format: target}),)
+
+
 def pending_jobs(
     jobs: Iterable[Job], results: ResultStore, *, skip_existing: bool
 ) -> tuple[Job, ...]:

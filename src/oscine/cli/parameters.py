@@ -36,7 +36,7 @@ def command(
         records = [record for kind in kinds for record in options_of(kind).values()]
         unique = frozenset(record.name for record in records if record.unique)
         styled = type(style.__name__, (style,), {"unique": unique})
-        app.command(cls=styled, no_args_is_help=True)(function)
+        app.command(cls=styled)(function)
         return function
 
     return register

@@ -50,6 +50,10 @@ Text: TypeAlias = str | Iterator[str]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
+NO_INPUT = (
+    "no input: give a text in quotes, a text file, or - for standard input, as in "
+    f"{EXAMPLE}; oscine speak --help lists the options"
+)
 DASH_HINT = (
     'a text that begins with a dash comes after --, as in oscine speak -o cold.wav -- "-5 degrees"'
 )
@@ -108,7 +112,7 @@ def speak(
         print_voices_and_languages(model)
         return
     if text is None:
-        raise UsageError(f"there is no text; for example: {EXAMPLE}")
+        raise UsageError(NO_INPUT)
     if text == voice_options.reference == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(args.threads)

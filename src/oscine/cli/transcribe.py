@@ -32,6 +32,7 @@ from oscine.cli.jobs import (
     pending_job,
     pending_jobs,
     plan_jobs,
+    plan_single_job,
 )
 from oscine.cli.live import LISTEN_OPTIONS, LiveFormat, check_live, listen
 from oscine.cli.openai_style import OpenAIStyleCommand, translate_foreign
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 ALL = "all"  # all output formats
+NO_INPUT = (
+    "no input: give a file, a folder, or - for standard input; oscine transcribe --help lists the "
+    "options"
+)
 MIN_TEMPERATURE_STEP = 0.01  # of temperature: more attempts at one window are a mistake
 
 
@@ -99,20 +104,23 @@ def transcribe(
     args = select_options(TranscribeCommand, given_options)
     if args.output_dir == "":  # which Path takes for this folder
         raise UsageError("the name of the output folder is empty")
-    folder = None if args.output_dir is None else expand_user(args.output_dir)
-    formats = parse_formats(args)
+    output = None if args.output_dir is None else expand_user(args.output_dir)
+    single = named_format(args.output_dir)
+    folder = output if single is None else None
+    formats = parse_formats(args, single)
     check_inputs(files, args, explicit, formats)
     options = {name: given_options[name] for name in options_of(TranscribeOptions)}
     layout = select_options(Layout, given_options)
-    increment = args.temperature_increment_on_fallback
-    options["temperature"] = temperature_schedule(options["temperature"], increment)
+    options["temperature"] = temperature_schedule(
+        options["temperature"], args.temperature_increment_on_fallback
+    )
     check_layout(layout, formats, args.live or options["word_timestamps"])
     # Options that the model does not support are reported later.
     checked = TranscribeOptions.of(**options, model_dir=args.model_dir)
     args = replace(args, dtype=resolve_dtype(args.dtype, args.fp16))
     written = FORMATS if ALL in formats else formats
     results = ResultStore(args.overwrite)
-    jobs, complete = find_jobs(files, args, written, folder, results)
+    jobs, complete = find_jobs(files, args, written, output, results)
     set_threads(args.threads)
     check_device(args.device, args.memory)
     if folder is not None:
@@ -175,11 +183,32 @@ def transcribe_watched(
         watch(arrivals, is_wanted, work)
 
 
-def parse_formats(args: TranscribeCommand) -> tuple[str, ...]:
-    """Names of the output formats without duplicates, in the given order."""
-    return tuple(
-        dict.fromkeys(name for each in args.output_format or ["txt"] for name in each.split(","))
-    )
+def named_format(output: str | None) -> str | None:
+    """The format of --output-dir if that names a result file, such as talk.srt; None for a folder.
+
+    An existing folder, and a path with a separator at its end, are folders whatever their names.
+    """
+    if output is None or output.endswith(("/", os.sep)) or os.path.isdir(expand_user(output)):
+        return None
+    suffix = Path(output).suffix.lower().removeprefix(".")
+    return suffix if suffix in FORMATS else None
+
+
+def parse_formats(args: TranscribeCommand, single: str | None = None) -> tuple[str, ...]:
+    """Names of the output formats without duplicates, in the given order.
+
+    `single`: the format of the one result file that --output-dir names. Raises UsageError if
+    another format is given as well.
+    """
+    default = "txt" if single is None else single
+    names = ",".join(args.output_format or ()) or default
+    formats = tuple(dict.fromkeys(names.split(",")))
+    if single is not None and formats != (single,):
+        raise UsageError(
+            f"{args.output_dir} does not fit --output-format {','.join(formats)}; leave that out, "
+            "or name a folder"
+        )
+    return formats
 
 
 def check_inputs(
@@ -199,29 +228,35 @@ def check_inputs(
     elif args.watch is not None:
         if files:
             raise UsageError("watch takes what is in its folder; leave out FILE")
+        if named_format(args.output_dir) is not None:
+            raise UsageError(f"{args.output_dir} is one file; name a folder for the results")
         if not os.path.isdir(expand_tilde(args.watch)):
             raise UsageError(f"{args.watch or repr('')}: is not a folder; name the one to watch")
     elif not files:
-        raise UsageError("Missing argument 'FILE...'.")
+        raise UsageError(NO_INPUT)
 
 
 def find_jobs(
     files: list[str],
     args: TranscribeCommand,
     formats: Sequence[str],
-    folder: Path | None,
+    output: Path | None,
     results: ResultStore,
 ) -> tuple[tuple[Job, ...], bool]:
     """The jobs for the inputs, and whether all folders could be listed.
 
-    Raises UsageError for options that only apply to result files if there are none.
+    `output`: the folder for the results, or the file of the only result. Raises UsageError for
+    options that only apply to result files if there are none.
     """
     if args.skip_existing and args.overwrite:
         raise UsageError("overwrite does not go with skip_existing; leave out one")
     if args.live or args.watch is not None:
         return (), True
-    found = find_recordings(files, recursive=args.recursive, output=folder)
-    jobs = plan_jobs(found, formats, folder)
+    found = find_recordings(files, recursive=args.recursive, output=output)
+    if output is not None and named_format(args.output_dir) is not None:
+        jobs = plan_single_job(found, formats[0], output)
+    else:
+        jobs = plan_jobs(found, formats, output)
     for name in ("skip_existing", "overwrite"):
         if getattr(args, name) and any(not job.targets for job in jobs):
             raise UsageError(f"{name} is for results in files; add --output-dir")

@@ -69,7 +69,8 @@ class TranscribeCommand(LoadOptions):
         Group.OUTPUT, default_text="txt", flags=("--output-format", "-f"), metavar="FORMAT",
         python_hint="give the transcript to formats.render")
     output_dir: str | None = option(
-        None, any_value, "Folder for the results.", Group.OUTPUT, metavar="FOLDER",
+        None, any_value, "Folder for the results, or the result file of a single recording, such "
+        "as talk.srt.", Group.OUTPUT, metavar="PATH",
         default_text="stdout for one recording and one format, else beside the recordings",
         flags=("--output-dir", "-o"), unique=True,
         python_hint="write what formats.render gives")
