@@ -232,8 +232,8 @@ class AttentionOps(Protocol):
 
         kv may be a float16 buffer here and in cross_attention_weights.
         """
-        lines, width = len(state.rows), q.shape[1]
-        scaled = (q * np.float32((width // heads) ** -0.5)).reshape(lines, -1, width)
+        batch, width = len(state.rows), q.shape[1]
+        scaled = (q * np.float32((width // heads) ** -0.5)).reshape(batch, -1, width)
         y = np.zeros_like(scaled)
 
         def attend(same: slice) -> None:
@@ -254,15 +254,15 @@ class AttentionOps(Protocol):
 
         softmax over the first state.frames positions; 0 beyond them.
         """
-        lines, width = len(state.rows), q.shape[1]
-        scaled = q.reshape(lines, -1, width) * np.float32((width // heads) ** -0.5)
+        batch, width = len(state.rows), q.shape[1]
+        scaled = q.reshape(batch, -1, width) * np.float32((width // heads) ** -0.5)
         weights = np.zeros((len(chosen), *scaled.shape[:2], kv.shape[1]), np.float32)
-        for b, line in enumerate(state.rows):
-            keys = split_heads(kv[line["window"], : line["frames"], :width], heads)[list(chosen)]
+        for b, row in enumerate(state.rows):
+            keys = split_heads(kv[row["window"], : row["frames"], :width], heads)[list(chosen)]
             scores = split_heads(scaled[b], heads)[list(chosen)] @ keys.swapaxes(-1, -2)
             if scores.size:
                 scores = np.exp(scores - scores.max(-1, keepdims=True))
-                weights[:, b, :, : line["frames"]] = scores / scores.sum(-1, keepdims=True)
+                weights[:, b, :, : row["frames"]] = scores / scores.sum(-1, keepdims=True)
         return weights.reshape(len(chosen), len(q), -1)
 
     @op()

@@ -113,7 +113,7 @@ class EmbeddingOps(Protocol):
 
         sot: followed by row state.sot[b] of each sequence of a TextDecoderState: [2B, D].
         """
-        lines = x.reshape(len(state.rows), -1, x.shape[1])
-        index = np.arange(len(lines))
-        last: Array = lines[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
-        return np.concatenate([last, lines[index, state.rows["sot"]]]) if sot else last
+        sequences = x.reshape(len(state.rows), -1, x.shape[1])
+        index = np.arange(len(sequences))
+        last: Array = sequences[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
+        return np.concatenate([last, sequences[index, state.rows["sot"]]]) if sot else last

@@ -52,64 +52,64 @@ def gumbel(seed: int, count: int, ids: Array) -> Array:
     return noise
 
 
-def allowed_by_timestamp_rules(masks: Array, rule: Array, line: Array) -> Array:
+def allowed_by_timestamp_rules(masks: Array, slot_params: Array, row: Array) -> Array:
     """Ids that the suppression mask and timestamp rules a to d leave, bool [V], in openai's order.
 
     Rule e is apply_timestamp_probability_rule.
     """
-    first, mask = line["count"] == 0, masks[rule["mask"]]
+    first, mask = row["count"] == 0, masks[slot_params["mask"]]
     allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
-    begin, end = int(rule["timestamp_begin"]), int(rule["end"])
-    if not rule["timestamps"]:
+    begin, end = int(slot_params["timestamp_begin"]), int(slot_params["end"])
+    if not slot_params["timestamps"]:
         return allowed
-    allowed[rule["no_timestamps"]] = False
-    closing = line["after_timestamp"] and not line["after_pair"]
-    if line["after_timestamp"]:
+    allowed[slot_params["no_timestamps"]] = False
+    closing = row["after_timestamp"] and not row["after_pair"]
+    if row["after_timestamp"]:
         allowed[slice(0, end) if closing else slice(begin, None)] = False
-    if line["last_timestamp"]:
-        allowed[begin : int(line["last_timestamp"]) + (0 if closing else 1)] = False
+    if row["last_timestamp"]:
+        allowed[begin : int(row["last_timestamp"]) + (0 if closing else 1)] = False
     if first:
         allowed[:begin] = False
-        allowed[begin + int(rule["max_initial"]) + 1 :] = False
+        allowed[begin + int(slot_params["max_initial"]) + 1 :] = False
     return allowed
 
 
-def apply_timestamp_probability_rule(scores: Array, rule: Array) -> tuple[int, float]:
+def apply_timestamp_probability_rule(scores: Array, slot_params: Array) -> tuple[int, float]:
     """Timestamp rule e: the first id that may be chosen, and log Σ e^scores from it on."""
-    begin, top = int(rule["timestamp_begin"]), scores.max()
+    begin, top = int(slot_params["timestamp_begin"]), scores.max()
     weights = np.exp(scores - top)
     text = scores[:begin].max(initial=-np.inf)
-    if rule["timestamps"] and weights[begin:].sum() > np.exp(text - top):
+    if slot_params["timestamps"] and weights[begin:].sum() > np.exp(text - top):
         return begin, float(top + np.log(weights[begin:].sum()))
     return 0, float(top + np.log(weights.sum()))
 
 
-def pick_token_and_logprob(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
+def pick_token_and_logprob(scores: Array, slot_params: Array, row: Array) -> tuple[int, float]:
     """The token, and its log-probability among the ids that the filters leave."""
     if scores.max() == -np.inf:  # every id is suppressed
-        return int(rule["end"]), 0.0
-    low, total = apply_timestamp_probability_rule(scores, rule)
+        return int(slot_params["end"]), 0.0
+    low, total = apply_timestamp_probability_rule(scores, slot_params)
     finished = scores[low:]
-    if line["temperature"] > 0:
-        noise = gumbel(int(line["seed"]), int(line["count"]), np.arange(low, low + len(finished)))
-        token = low + int(np.argmax(finished / line["temperature"] + noise))
+    if row["temperature"] > 0:
+        noise = gumbel(int(row["seed"]), int(row["count"]), np.arange(low, low + len(finished)))
+        token = low + int(np.argmax(finished / row["temperature"] + noise))
     else:
         token = low + int(np.argmax(finished))
     return token, float(scores[token]) - total
 
 
 def beam_candidates(
-    b: int, row: Array, masks: Array, params: Array, state: TextDecoderState, beams: int
+    b: int, row_logits: Array, masks: Array, params: Array, state: TextDecoderState, beams: int
 ) -> list[tuple[float, int, int]]:
     """The most likely continuations of a beam: total log-probability, the beam, the token."""
-    line = state.rows[b]
-    rule = params[line["slot"]]
-    scores = np.where(allowed_by_timestamp_rules(masks, rule, line), row, -np.inf)
+    row = state.rows[b]
+    slot_params = params[row["slot"]]
+    scores = np.where(allowed_by_timestamp_rules(masks, slot_params, row), row_logits, -np.inf)
     if scores.max() == -np.inf:  # every id is suppressed
-        return [(float(line["sum_logprob"]), b, int(rule["end"]))]
-    low, total = apply_timestamp_probability_rule(scores, rule)
+        return [(float(row["sum_logprob"]), b, int(slot_params["end"]))]
+    low, total = apply_timestamp_probability_rule(scores, slot_params)
     best = low + np.argsort(-scores[low:], kind="stable")[: beams + 1]
-    before = float(line["sum_logprob"]) - total
+    before = float(row["sum_logprob"]) - total
     return [(before + float(scores[t]), b, int(t)) for t in best if scores[t] > -np.inf]
 
 
@@ -117,7 +117,7 @@ def select_beams(
     candidates: list[tuple[float, int, int]],
     params: Array,
     state: TextDecoderState,
-    lines: slice,
+    group_rows: slice,
     finished: FinishedBeams,
 ) -> None:
     """Go through the candidates in order: those that end are finished beams, others the new
@@ -125,99 +125,99 @@ def select_beams(
     assert state.cache_indirection is not None
     rows, tokens = state.rows.copy(), state.tokens.copy()
     indirection = state.cache_indirection.copy()
-    slots, free = rows["slot"], lines.start
-    rule, group = params[slots[free]], slots[free]
+    slots, free = rows["slot"], group_rows.start
+    slot_params, group = params[slots[free]], slots[free]
     for score, parent, token in candidates:
-        if token != rule["end"]:
+        if token != slot_params["end"]:
             slot = slots[free]
             state.rows[free] = rows[parent]
             state.rows[free]["sum_logprob"], state.rows[free]["slot"] = score, slot
             state.tokens[slot] = tokens[slots[parent]]
-            advance(token, rule, state.rows[free], state.tokens[slot])
+            advance(token, slot_params, state.rows[free], state.tokens[slot])
             before = slice(0, int(state.rows[free]["position"]))
             state.cache_indirection[slot, before] = indirection[slots[parent], before]
             free += 1
-            if free == lines.stop:
+            if free == group_rows.stop:
                 break
         elif not finished.rows[group]["filled"].all():
             index = int(np.argmin(finished.rows[group]["filled"]))
             finished.rows[group, index] = (1, rows[parent]["count"], score, 0)
             finished.tokens[group, index] = tokens[slots[parent]]
-    state.rows["done"][free : lines.stop] = STOP_END  # no candidate is left for these
-    state.rows["sum_logprob"][free : lines.stop] = NEG_INF
+    state.rows["done"][free : group_rows.stop] = STOP_END  # no candidate is left for these
+    state.rows["sum_logprob"][free : group_rows.stop] = NEG_INF
     if finished.rows[group]["filled"].all():
-        state.rows["done"][lines] = STOP_END
+        state.rows["done"][group_rows] = STOP_END
 
 
-def advance(token: int, rule: Array, line: Array, tokens: Array) -> None:
+def advance(token: int, slot_params: Array, row: Array, tokens: Array) -> None:
     """Append the token to a text and advance its row."""
-    line["position"] += line["length"]
-    line["length"] = 1
-    if token == rule["end"]:
-        line["done"] = STOP_END
+    row["position"] += row["length"]
+    row["length"] = 1
+    if token == slot_params["end"]:
+        row["done"] = STOP_END
         return
-    same = line["count"] > 0 and token == line["token"]
-    line["repeats"] = line["repeats"] + 1 if same else 1
-    line["after_pair"] = line["count"] == 0 or line["after_timestamp"]
-    line["after_timestamp"] = token >= rule["timestamp_begin"]
-    if line["after_timestamp"]:
-        line["last_timestamp"] = token
-    tokens[line["count"]] = token
-    line["token"] = token
-    line["count"] += 1
-    if rule["repeat_limit"] and line["repeats"] >= rule["repeat_limit"]:
-        line["done"] = STOP_REPEAT
-    elif line["count"] >= line["limit"]:
-        line["done"] = STOP_LENGTH
+    same = row["count"] > 0 and token == row["token"]
+    row["repeats"] = row["repeats"] + 1 if same else 1
+    row["after_pair"] = row["count"] == 0 or row["after_timestamp"]
+    row["after_timestamp"] = token >= slot_params["timestamp_begin"]
+    if row["after_timestamp"]:
+        row["last_timestamp"] = token
+    tokens[row["count"]] = token
+    row["token"] = token
+    row["count"] += 1
+    if slot_params["repeat_limit"] and row["repeats"] >= slot_params["repeat_limit"]:
+        row["done"] = STOP_REPEAT
+    elif row["count"] >= row["limit"]:
+        row["done"] = STOP_LENGTH
 
 
 def advance_talker(code: int, state: TalkerState, b: int) -> None:
     """Append the code to a sequence of the talker and advance its row."""
-    line, (_, capacity, groups) = state.rows[b], state.codes.shape
-    state.codes[line["slot"], line["count"], line["group"]] = code
-    line["token"] = code
-    if line["group"] == 0:
-        state.seen[line["slot"], code] = 1
-    line["group"] += 1
-    if line["group"] == groups:
-        line["group"] = 0
-        line["count"] += 1
-        line["position"] += line["length"]
-        line["length"] = 1
-        if line["count"] >= min(int(line["limit"]), capacity):
-            line["done"] = STOP_LENGTH
+    row, (_, capacity, groups) = state.rows[b], state.codes.shape
+    state.codes[row["slot"], row["count"], row["group"]] = code
+    row["token"] = code
+    if row["group"] == 0:
+        state.seen[row["slot"], code] = 1
+    row["group"] += 1
+    if row["group"] == groups:
+        row["group"] = 0
+        row["count"] += 1
+        row["position"] += row["length"]
+        row["length"] = 1
+        if row["count"] >= min(int(row["limit"]), capacity):
+            row["done"] = STOP_LENGTH
 
 
-def process_logits(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
+def process_logits(logits: Array, slot_params: Any, count: int, seen: Array | None) -> Array:
     """The scores [V] whose softmax sample_code draws from, -inf for excluded ids.
 
-    logits [V]; rule: one of SAMPLING_PARAMS; count: frames so far; seen [V] as in TalkerState at
-    group 0, None at other groups. With temperature 0 the filters end after the suppression, and so
-    they do where a score overflows float32: the result then contains infinity.
+    logits [V]; slot_params: one of SAMPLING_PARAMS; count: frames so far; seen [V] as in
+    TalkerState at group 0, None at other groups. With temperature 0 the filters end after the
+    suppression, and so they do where a score overflows float32: the result then contains infinity.
     """
     scores = logits.astype(np.float32)
     if seen is not None:
-        penalty, end = np.float32(rule["repetition_penalty"]), int(rule["end"])
+        penalty, end = np.float32(slot_params["repetition_penalty"]), int(slot_params["end"])
         known = seen[: len(scores)] > 0
         with np.errstate(over="ignore"):
             scores[known] = np.where(scores > 0, scores / penalty, scores * penalty)[known]
-        kept = scores[end : end + 1].copy() if count >= rule["minimum"] else -np.inf
-        scores[rule["suppress"] :] = -np.inf
+        kept = scores[end : end + 1].copy() if count >= slot_params["minimum"] else -np.inf
+        scores[slot_params["suppress"] :] = -np.inf
         scores[end : end + 1] = kept
-    if rule["temperature"] == 0:
+    if slot_params["temperature"] == 0:
         return scores
     with np.errstate(over="ignore"):
-        scores /= np.float32(rule["temperature"])
+        scores /= np.float32(slot_params["temperature"])
     if scores.max() == np.inf:
         return scores
-    if 0 < rule["top_k"] < len(scores):
-        border = np.partition(scores, -int(rule["top_k"]))[-int(rule["top_k"])]
+    if 0 < slot_params["top_k"] < len(scores):
+        border = np.partition(scores, -int(slot_params["top_k"]))[-int(slot_params["top_k"])]
         scores[scores < border] = -np.inf
-    if rule["top_p"] < 1:
+    if slot_params["top_p"] < 1:
         ascending = np.sort(scores)
         masses = np.exp(ascending - ascending[-1]).astype(np.float64)
         below = np.cumsum(masses)[np.searchsorted(ascending, scores, "right") - 1]
-        out = below <= (1 - np.float64(rule["top_p"])) * masses.sum()
+        out = below <= (1 - np.float64(slot_params["top_p"])) * masses.sum()
         scores[out & (scores < ascending[-1])] = -np.inf
     return scores
 
@@ -231,12 +231,12 @@ class SamplingOps(Protocol):
 
         params [N] of DECODE_PARAMS by slot, as in every op that chooses.
         """
-        for line, row in zip(state.rows, logits[len(state.rows) :], strict=True):
-            if not line["done"]:
-                top = row.max()
-                total = np.exp(row - top).sum()
-                line["no_speech_prob"] = (
-                    np.exp(row[params[line["slot"]]["no_speech"]] - top) / total
+        for row, row_logits in zip(state.rows, logits[len(state.rows) :], strict=True):
+            if not row["done"]:
+                top = row_logits.max()
+                total = np.exp(row_logits - top).sum()
+                row["no_speech_prob"] = (
+                    np.exp(row_logits[params[row["slot"]]["no_speech"]] - top) / total
                 )
 
     @op(row_mask="state")
@@ -249,19 +249,19 @@ class SamplingOps(Protocol):
         penalty of 1 and an n-gram length of 0. Source: transformers generation/logits_process.py.
         """
         y = logits.copy()
-        for scores, line in zip(y, state.rows, strict=True):
-            rule = params[line["slot"]]
-            picked = state.tokens[line["slot"], : line["count"]].astype(int)
-            said = np.unique(picked[picked < rule["end"]])
-            penalty = rule["repetition_penalty"]
+        for scores, row in zip(y, state.rows, strict=True):
+            slot_params = params[row["slot"]]
+            picked = state.tokens[row["slot"], : row["count"]].astype(int)
+            said = np.unique(picked[picked < slot_params["end"]])
+            penalty = slot_params["repetition_penalty"]
             scores[said] = np.where(
                 scores[said] > 0, scores[said] / penalty, scores[said] * penalty
             )
-            size = int(rule["no_repeat_ngram"])
+            size = int(slot_params["no_repeat_ngram"])
             if 0 < size <= len(picked):
                 runs = np.lib.stride_tricks.sliding_window_view(picked, size)
                 again = runs[(runs[:, :-1] == picked[len(picked) - size + 1 :]).all(1), -1]
-                scores[again[again < rule["end"]]] = NEG_INF
+                scores[again[again < slot_params["end"]]] = NEG_INF
         return y
 
     @op(writes=("state.rows", "state.tokens"))
@@ -275,18 +275,20 @@ class SamplingOps(Protocol):
         Gumbel noise from a counter hash of (seed, count, id) is added first. Source of the rules:
         openai whisper/decoding.py.
         """
-        for b, line in enumerate(state.rows):
-            if line["done"]:
+        for b, row in enumerate(state.rows):
+            if row["done"]:
                 continue
-            row = logits[b // share]
-            if not np.isfinite(row).all():
-                line["done"] = STOP_NONFINITE
+            row_logits = logits[b // share]
+            if not np.isfinite(row_logits).all():
+                row["done"] = STOP_NONFINITE
                 continue
-            rule = params[line["slot"]]
-            scores = np.where(allowed_by_timestamp_rules(masks, rule, line), row, -np.inf)
-            token, logprob = pick_token_and_logprob(scores, rule, line)
-            line["sum_logprob"] += logprob
-            advance(token, rule, line, state.tokens[line["slot"]])
+            slot_params = params[row["slot"]]
+            scores = np.where(
+                allowed_by_timestamp_rules(masks, slot_params, row), row_logits, -np.inf
+            )
+            token, logprob = pick_token_and_logprob(scores, slot_params, row)
+            row["sum_logprob"] += logprob
+            advance(token, slot_params, row, state.tokens[row["slot"]])
 
     @op(writes=("state", "finished"))
     def beam_search_step(
@@ -311,11 +313,11 @@ class SamplingOps(Protocol):
         whisper/decoding.py.
         """
         for first in range(0, len(state.rows), beams):
-            lines = slice(first, first + beams)
-            sources = range(lines.start, lines.stop, share)
+            group_rows = slice(first, first + beams)
+            sources = range(group_rows.start, group_rows.stop, share)
             alive = [b for b in sources if not state.rows[b]["done"]]
             if any(not np.isfinite(logits[b // share]).all() for b in alive):
-                state.rows["done"][lines] = STOP_NONFINITE
+                state.rows["done"][group_rows] = STOP_NONFINITE
             elif alive:
                 candidates = [
                     candidate
@@ -327,7 +329,7 @@ class SamplingOps(Protocol):
                 candidates.sort(
                     key=lambda candidate: -candidate[0]
                 )  # stable: openai's order among equals
-                select_beams(candidates, params, state, lines, finished)
+                select_beams(candidates, params, state, group_rows, finished)
 
     @op()
     def token_probs(
@@ -369,22 +371,22 @@ class SamplingOps(Protocol):
         """
         last = logits.reshape(len(state.rows), -1, logits.shape[1])[:, -1]
         groups = state.codes.shape[2]
-        for b, line in enumerate(state.rows):
-            if line["done"]:
+        for b, row in enumerate(state.rows):
+            if row["done"]:
                 continue
             if not np.isfinite(last[b]).all():
-                line["done"] = STOP_NONFINITE
+                row["done"] = STOP_NONFINITE
                 continue
-            count, group, slot = (int(line[name]) for name in ("count", "group", "slot"))
-            rule, seen = params[slot], state.seen[slot] if group == 0 else None
-            scores = process_logits(last[b], rule, count, seen)
+            count, group, slot = (int(row[name]) for name in ("count", "group", "slot"))
+            slot_params, seen = params[slot], state.seen[slot] if group == 0 else None
+            scores = process_logits(last[b], slot_params, count, seen)
             if scores.max() == np.inf:
-                line["done"] = STOP_NONFINITE
+                row["done"] = STOP_NONFINITE
                 continue
-            if rule["temperature"] > 0:
-                scores += gumbel(int(line["seed"]), count * groups + group, np.arange(len(scores)))
+            if slot_params["temperature"] > 0:
+                scores += gumbel(int(row["seed"]), count * groups + group, np.arange(len(scores)))
             code = int(np.argmax(scores))
-            if group == 0 and code == rule["end"]:
-                line["done"] = STOP_END
+            if group == 0 and code == slot_params["end"]:
+                row["done"] = STOP_END
             else:
                 advance_talker(code, state, b)

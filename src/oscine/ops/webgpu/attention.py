@@ -60,12 +60,12 @@ class GpuAttention(GpuLinear):
             )
         return width // heads // 4
 
-    def lanes_per_key(self, lines: int) -> int:
+    def lanes_per_key(self, batch: int) -> int:
         """Lanes that share a key of attention.
 
         Several rows gain by coalesced loads; a single row needs many loads in flight a lane.
         """
-        return 4 if lines > 1 and self.workgroup_reduce == "subgroup" else 1
+        return 4 if batch > 1 and self.workgroup_reduce == "subgroup" else 1
 
     def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
         length, width = window_rows(qkv, batch), qkv.shape[1] // 3
@@ -118,16 +118,16 @@ class GpuAttention(GpuLinear):
     ) -> Tensor:
         """Causal attention without rope: scores of all keys are kept in shared memory."""
         rows, width = qkv.shape[0], qkv.shape[1] // 3
-        lines, capacity, head4 = state.rows.shape[0], cache.keys.shape[1], self.head4(width, heads)
+        batch, capacity, head4 = state.rows.shape[0], cache.keys.shape[1], self.head4(width, heads)
         indirection = state.cache_indirection
         sizes = {
-            "L": rows // lines,
+            "L": rows // batch,
             "MAX_KEYS": capacity if indirection is None else indirection.shape[1],
             "CAPACITY": capacity,
             "WORDS": words_of(state.rows),
         }
         y = self.intermediate(rows, width)
-        if rows > lines:  # other rows' keys are needed before any row attends
+        if rows > batch:  # other rows' keys are needed before any row attends
             self.dispatch(
                 "kv_cache_write", [qkv, state.rows, cache.keys, cache.values],
                 (ceil(width / 256), rows), WIDTH4=width // 4, **sizes,
@@ -136,9 +136,9 @@ class GpuAttention(GpuLinear):
             "causal_attention",
             [qkv, state.rows, cache.keys, cache.values, indirection, y],
             (heads, rows),
-            HEADS=heads, W4=head4, APPEND=rows == lines, CACHE_INDIRECTION=indirection is not None,
+            HEADS=heads, W4=head4, APPEND=rows == batch, CACHE_INDIRECTION=indirection is not None,
             SCALE=scale_of(head4), WORKGROUP_REDUCE=self.workgroup_reduce,
-            LANES_PER_KEY=self.lanes_per_key(lines), **sizes,
+            LANES_PER_KEY=self.lanes_per_key(batch), **sizes,
         )  # fmt: skip
         return y
 

@@ -21,14 +21,14 @@ class GpuEmbedding(Recorder):
         state: TextDecoderState,
         prompt: Tensor | None = None,
     ) -> Tensor:
-        lines, width = state.rows.shape[0], table.shape[1]
+        batch, width = state.rows.shape[0], table.shape[1]
         self.check_multiple_of_4("embedding width", width)
         length = 1 if prompt is None else prompt.shape[1]
-        y, first = self.intermediate(lines * length, width), 0
+        y, first = self.intermediate(batch * length, width), 0
         for part in table.parts or (table,):
             self.dispatch(
                 "embed", [part, positions, state.rows, prompt, y],
-                (ceil(width / 256), lines * length), L=length, WIDTH4=width // 4,
+                (ceil(width / 256), batch * length), L=length, WIDTH4=width // 4,
                 POSITIONS=positions.shape[0], FIRST=first, COUNTED=part.shape[0],
                 PROMPT=prompt is not None, WEIGHTS=weights_of(part),
             )  # fmt: skip
@@ -44,14 +44,14 @@ class GpuEmbedding(Recorder):
         first: bool = False,
         before: Tensor | None = None,
     ) -> Tensor:
-        lines, width = state.rows.shape[0], table.shape[1]
+        batch, width = state.rows.shape[0], table.shape[1]
         row = width if projected is None else projected.shape[1]
         self.check_multiple_of_4("width of codes' rows", width)
         self.check_multiple_of_4("width of projected codes' rows", row)
-        y = self.intermediate(lines if before is None else 2 * lines, row)
+        y = self.intermediate(batch if before is None else 2 * batch, row)
         self.dispatch(
             "code_embedding", [table, projected, before, state.rows, total, y],
-            (ceil(max(width, row) / 256), lines), WIDTH4=width // 4, ROW4=row // 4,
+            (ceil(max(width, row) / 256), batch), WIDTH4=width // 4, ROW4=row // 4,
             TABLE_DTYPE=self.dtype_code(table), PROJECTED_DTYPE=self.dtype_code(projected),
             PROJECTED=projected is not None, FIRST=first, BEFORE=before is not None,
         )  # fmt: skip
@@ -60,11 +60,11 @@ class GpuEmbedding(Recorder):
     def sum_embeddings(
         self, total: Tensor, table: Tensor, text: Tensor, state: TalkerState
     ) -> Tensor:
-        lines, width = state.rows.shape[0], total.shape[1]
+        batch, width = state.rows.shape[0], total.shape[1]
         self.check_multiple_of_4("width of codes' rows", width)
-        y = self.intermediate(lines, width)
+        y = self.intermediate(batch, width)
         self.dispatch(
-            "sum_embeddings", [total, table, text, state.rows, y], (ceil(width / 256), lines),
+            "sum_embeddings", [total, table, text, state.rows, y], (ceil(width / 256), batch),
             WIDTH4=width // 4, TABLE_DTYPE=self.dtype_code(table),
         )  # fmt: skip
         return y
@@ -96,12 +96,12 @@ class GpuEmbedding(Recorder):
         return y
 
     def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
-        (lines,), row, width = state.rows.shape, state.rows.dtype, x.shape[1]
+        (batch,), row, width = state.rows.shape, state.rows.dtype, x.shape[1]
         self.check_multiple_of_4("width", width)
-        y = self.intermediate((1 + sot) * lines, width)
+        y = self.intermediate((1 + sot) * batch, width)
         self.dispatch(
-            "gather_rows", [x, state.rows, y], (ceil(width / 256), (1 + sot) * lines),
-            LINES=lines, WIDTH4=width // 4, WORDS=row.itemsize // 4,
+            "gather_rows", [x, state.rows, y], (ceil(width / 256), (1 + sot) * batch),
+            LINES=batch, WIDTH4=width // 4, WORDS=row.itemsize // 4,
             SOT=row.fields["sot"][1] // 4 if sot else 0,
         )  # fmt: skip
         return y

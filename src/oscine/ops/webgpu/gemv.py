@@ -79,7 +79,7 @@ class Gemv(Recorder):
         gain, fold, bias = None, None, linear.bias
         if norm is not None:
             gain, (fold, bias) = norm.weight, self.fold_norm(norm, linear)
-        state, lines = self.early_exit_state()
+        state, early_exit = self.early_exit_state()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             reduce, grid = self.row_reduce(count, width)
@@ -91,7 +91,7 @@ class Gemv(Recorder):
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 NORM=norm is not None, EPS=eps_of(norm), BIAS=bias is not None,
                 ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation),
-                WEIGHTS=weights_of(part), **lines, **reduce,
+                WEIGHTS=weights_of(part), **early_exit, **reduce,
             )  # fmt: skip
             offset += count
 
@@ -110,7 +110,7 @@ class Gemv(Recorder):
         output."""
         (rows, width), weight, bias = x.shape, linear.weight, linear.bias
         outputs = weight.shape[0] // 2 if gated else weight.shape[0]
-        kind, (state, lines) = weights_of(weight), self.early_exit_state()
+        kind, (state, early_exit) = weights_of(weight), self.early_exit_state()
         reduce, grid = self.row_reduce(outputs if gated else ceil(outputs / 2), width)
         self.dispatch(
             "gemv_gated",
@@ -120,7 +120,7 @@ class Gemv(Recorder):
             ROWS=rows, K4=width // 4, OUTPUTS=outputs, OFFSET=offset, STRIDE=y.shape[1],
             RMS=norm is not None, EPS=eps_of(norm), GATED=gated, BIAS=bias is not None,
             ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation), WEIGHTS=kind,
-            LOAD="four" if kind == "f32" or width % 8 else "eight", **lines, **reduce,
+            LOAD="four" if kind == "f32" or width % 8 else "eight", **early_exit, **reduce,
         )  # fmt: skip
 
     def gemm_skinny(
@@ -137,7 +137,7 @@ class Gemv(Recorder):
         gain, fold, bias = None if norm is None else norm.weight, None, linear.bias
         if isinstance(norm, LayerNorm):
             fold, bias = self.fold_norm(norm, linear)
-        state, lines = self.early_exit_state()
+        state, early_exit = self.early_exit_state()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             shape = self.skinny_shape(rows, count, norm is not None)
@@ -153,7 +153,7 @@ class Gemv(Recorder):
                 ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation),
                 WEIGHTS=weights_of(part),
                 WORKGROUP_REDUCE="subgroup" if 8 <= self.lanes < WORKGROUP else "shared",
-                **lines, **shape,
+                **early_exit, **shape,
             )  # fmt: skip
             offset += count
 

@@ -17,38 +17,38 @@ class GpuSampling(Recorder):
     """Records the ops of oscine.ops.reference.sampling, which has their definitions."""
 
     def no_speech(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> None:
-        lines = state.rows.shape[0]
+        batch = state.rows.shape[0]
         self.dispatch(
             "no_speech",
             [logits, params, state.rows],
-            (lines,),
-            LINES=lines,
+            (batch,),
+            LINES=batch,
             WORKGROUP_REDUCE=self.workgroup_reduce,
         )
 
     def apply_penalties(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> Tensor:
-        lines, capacity = state.rows.shape[0], state.tokens.shape[1]
-        y = self.intermediate(lines, logits.shape[1])
+        batch, capacity = state.rows.shape[0], state.tokens.shape[1]
+        y = self.intermediate(batch, logits.shape[1])
         self.dispatch(
             "apply_penalties", [logits, params, state.rows, state.tokens, y],
-            (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, CAPACITY=capacity,
+            (ceil(logits.shape[1] / CHUNK), batch), CHUNK=CHUNK, CAPACITY=capacity,
         )  # fmt: skip
         return y
 
     def sample_token(
         self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
-        lines, capacity = state.rows.shape[0], state.tokens.shape[1]
+        batch, capacity = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
-        parts = self.intermediate(lines, chunks, 2, 6)
+        parts = self.intermediate(batch, chunks, 2, 6)
         self.dispatch(
-            "sample_token_partial", [logits, masks, params, state.rows, parts], (chunks, lines),
+            "sample_token_partial", [logits, masks, params, state.rows, parts], (chunks, batch),
             CHUNK=CHUNK, SHARE=share,
         )  # fmt: skip
         self.dispatch(
             "sample_token",
             [parts, params, state.rows, state.tokens],
-            (lines,),
+            (batch,),
             CHUNKS=chunks,
             CAPACITY=capacity,
         )
@@ -63,10 +63,10 @@ class GpuSampling(Recorder):
         beams: int,
         share: int = 1,
     ) -> None:
-        lines, capacity = state.rows.shape[0], state.tokens.shape[1]
+        batch, capacity = state.rows.shape[0], state.tokens.shape[1]
         max_finished = finished.rows.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
-        ranks, sources = beams + 1, lines // share
+        ranks, sources = beams + 1, batch // share
         parts = self.intermediate(sources, chunks, 2, 3 + 2 * ranks)
         candidates = self.intermediate(sources, 1 + 2 * ranks)
         self.dispatch(
@@ -83,7 +83,7 @@ class GpuSampling(Recorder):
                 *(candidates, params, state.rows, state.tokens, state.cache_indirection),
                 *(finished.rows, finished.tokens),
             ],
-            (lines // beams,),
+            (batch // beams,),
             BEAMS=beams, MAX_FINISHED=max_finished, SHARE=share, RANKS=ranks, CAPACITY=capacity,
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class GpuSampling(Recorder):
         return y
 
     def sample_code(self, logits: Tensor, params: Tensor, state: TalkerState) -> None:
-        (rows, vocabulary), lines = logits.shape, state.rows.shape[0]
+        (rows, vocabulary), batch = logits.shape, state.rows.shape[0]
         if vocabulary > MAX_CODES:
             raise DeviceError(
                 f"{self.name}: a vocabulary of {vocabulary} codes is above {MAX_CODES}, the most "
@@ -108,7 +108,7 @@ class GpuSampling(Recorder):
         self.dispatch(
             "sample_code",
             [logits, params, state.rows, state.codes, state.seen],
-            (lines,),
-            L=rows // lines, GROUPS=state.codes.shape[2],
+            (batch,),
+            L=rows // batch, GROUPS=state.codes.shape[2],
             WORKGROUP_REDUCE=self.workgroup_reduce, WORKGROUP_LANES=256,
         )  # fmt: skip
