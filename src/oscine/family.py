@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from oscine.errors import UsageError
 from oscine.manifest import has_tokenizer
+from oscine.model_runner import RunnerT
 
 if TYPE_CHECKING:
     from oscine.ops import Backend
@@ -60,19 +61,7 @@ class Release:
     files: dict[str, str] = field(default_factory=dict)
 
 
-class ModelRunner(Protocol):
-    """The least that a family's runner has. `timings`: milliseconds by stage."""
-
-    device: str
-    backend: Backend
-    timings: dict[str, float]
-
-    def trace(self) -> dict[str, tuple[int, float]]:
-        """Passes and milliseconds by stage, as the device measured them."""
-
-
-Weights = TypeVar("Weights")
-RunnerT = TypeVar("RunnerT", bound=ModelRunner)
+WeightsT = TypeVar("WeightsT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +82,7 @@ class LoadContext(Generic[RunnerT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Network(Generic[Weights, RunnerT]):
+class Network(Generic[WeightsT, RunnerT]):
     """How a model is made of a checkpoint, in three steps.
 
     Args:
@@ -104,9 +93,9 @@ class Network(Generic[Weights, RunnerT]):
             not keep the weights: a second copy would stay in memory.
     """
 
-    load_weights: Callable[[Checkpoint, str], Weights]
-    runner: Callable[[Weights, Backend], RunnerT]
-    model: Callable[[RunnerT, Weights, LoadContext[RunnerT]], Any]
+    load_weights: Callable[[Checkpoint, str], WeightsT]
+    runner: Callable[[WeightsT, Backend], RunnerT]
+    model: Callable[[RunnerT, WeightsT, LoadContext[RunnerT]], Any]
 
 
 class Capabilities(Protocol):

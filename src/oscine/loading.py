@@ -20,9 +20,10 @@ from oscine.backends import (
 )
 from oscine.budget import MemoryLimit
 from oscine.errors import CheckpointError, DeviceError, MemoryBudgetError, UsageError
-from oscine.family import LoadContext, Network, RunnerT, Weights
+from oscine.family import LoadContext, Network, WeightsT
 from oscine.files import expand_user
 from oscine.fleet.model import open_fleet
+from oscine.model_runner import RunnerT
 from oscine.models.base_model import Model
 from oscine.models.loader import DTYPES
 from oscine.notebook import DownloadBars
@@ -105,8 +106,8 @@ def load_path(
 
 
 def make_runner(
-    network: Network[Weights, RunnerT],
-    weights: Weights,
+    network: Network[WeightsT, RunnerT],
+    weights: WeightsT,
     limit: MemoryLimit | None,
     backend: Backend,
 ) -> RunnerT:
@@ -139,7 +140,7 @@ def resolved(path: Path) -> Path:
     return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
-class RunnerFactory(Generic[Weights, RunnerT]):
+class RunnerFactory(Generic[WeightsT, RunnerT]):
     """Makes a model's runner again after its device was lost: on the device, else with NumPy.
 
     The weights are read from their file again, so that no copy is kept in memory.
@@ -147,7 +148,7 @@ class RunnerFactory(Generic[Weights, RunnerT]):
 
     def __init__(
         self,
-        network: Network[Weights, RunnerT],
+        network: Network[WeightsT, RunnerT],
         path: Path,
         dtype: str,
         device: str,

@@ -1,4 +1,4 @@
-"""The interface between the engine and a family of models: Runner and BatchExecutor."""
+"""The interface between the engine and a family of models: SequenceRunner and BatchExecutor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from oscine.engine import sequence
-from oscine.ops import Backend, Plan, Tensor
+from oscine.model_runner import ModelRunner
+from oscine.ops import Plan, Tensor
 
 Arrays: TypeAlias = tuple[Any, ...]
 Wait: TypeAlias = Callable[[], Arrays]
@@ -106,20 +107,9 @@ class DeferredDelivery(Protocol):
         """
 
 
-class OnDevice(Protocol):
-    """A network on a device; with no more than this it takes calls alone."""
+class SequenceRunner(ModelRunner, Protocol):
+    """A ModelRunner that computes sequences: it has their memory, the encoder and the executors."""
 
-    device: str  # its name, for people
-    timings: dict[str, float]  # milliseconds by stage
-
-    def trace(self) -> dict[str, tuple[int, float]]:
-        """What the backend measured of itself: ops.Backend.trace."""
-
-
-class Runner(OnDevice, Protocol):
-    """A network on a device with its memory and encoder: what a family provides to the engine."""
-
-    backend: Backend
     encode_batch: int  # most encoder inputs that one pass takes
 
     def check(self, sequence: sequence.Sequence[Any]) -> None:

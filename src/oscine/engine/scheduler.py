@@ -19,7 +19,7 @@ from weakref import WeakSet
 from oscine.engine.batch import Batch, Occupancy
 from oscine.engine.device_thread import DeviceThread, device_thread
 from oscine.engine.queue import Queue
-from oscine.engine.runner import BatchEntry, BatchInvariant, OnDevice
+from oscine.engine.runner import BatchEntry, BatchInvariant
 from oscine.engine.sequence import Call, Caller, Sequence, add_time, cancelled
 from oscine.engine.slots import EncoderCache, SlotAllocator
 from oscine.errors import (
@@ -31,10 +31,10 @@ from oscine.errors import (
     DeviceMemoryError,
     UsageError,
 )
+from oscine.model_runner import RunnerT
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R", bound=OnDevice)
 T = TypeVar("T")
 
 MAX_SLOTS = 64
@@ -42,11 +42,11 @@ MAX_RESTARTS = 2  # of a sequence, after losses of its device
 LIVE_STEPS_PER_POLL = 4  # most steps of a burst while a live caller waits
 
 
-class Engine(Generic[R]):
+class Engine(Generic[RunnerT]):
     """The scheduler of one network on one device, shared by all callers.
 
     Args:
-        runner: Runs the network: a Runner; OnDevice is enough where the engine only takes calls.
+        runner: Runs the network: a SequenceRunner, or a ModelRunner if the engine only takes calls.
         rebuild: Makes another runner after a loss of the device; None: a loss fails all sequences.
         max_slots: The most rows that run at once; the engine lowers it where memory is short.
         max_waiting: The most sequences that may be queued; more raise BusyError. None: no limit.
@@ -54,8 +54,8 @@ class Engine(Generic[R]):
 
     def __init__(
         self,
-        runner: R,
-        rebuild: Callable[[], R] | None = None,
+        runner: RunnerT,
+        rebuild: Callable[[], RunnerT] | None = None,
         *,
         max_slots: int = MAX_SLOTS,
         max_waiting: int | None = None,
@@ -116,7 +116,7 @@ class Engine(Generic[R]):
                 "the model was called from within its own work, as from a probe; call it after that"
             )
 
-    def call(self, work: Callable[[R], T], caller: Caller | None = None) -> T:
+    def call(self, work: Callable[[RunnerT], T], caller: Caller | None = None) -> T:
         """Wait for the result of a function of the runner, which runs between two bursts.
 
         It is called again where its device is lost.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
-from oscine.engine.runner import OnDevice
 from oscine.engine.scheduler import Engine
 from oscine.errors import OtherModelError, UsageError
 from oscine.family import Task
+from oscine.model_runner import RunnerT
 from oscine.models.asynchronous import AsyncCalls
 from oscine.registry import default_model
 
@@ -22,9 +22,6 @@ WRONG_TASK: Mapping[Task, str] = {
     "speak": "is a speech-to-text model and cannot speak",
     "transcribe": "is a text-to-speech model and cannot transcribe",
 }
-
-
-RunnerT = TypeVar("RunnerT", bound=OnDevice)
 
 
 class ModelInfo(Protocol):

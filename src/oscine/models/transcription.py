@@ -22,7 +22,8 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.engine.sequence import Caller, Priority
 from oscine.errors import Cancelled, OscineError, UsageError
-from oscine.models.base_model import Model, ModelInfo, RunnerT
+from oscine.model_runner import RunnerT
+from oscine.models.base_model import Model, ModelInfo
 from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.ordered_pool import OrderedPool, map_in_order, recordings_at_once
 from oscine.notebook import MAX_PLAYER_S, ProgressBar

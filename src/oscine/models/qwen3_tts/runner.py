@@ -24,7 +24,7 @@ from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 
 
 class Qwen3TtsRunner:
-    """Runs the network for the engine: see engine.runner.Runner.
+    """Runs the network for the engine: see engine.runner.SequenceRunner.
 
     Raises DeviceError if the backend cannot hold or compute a model of these sizes.
     """
