@@ -81,7 +81,7 @@ def made_up(layers: int, kind: type) -> ParakeetWeights:
     def small(inputs: int) -> Linear:
         return Linear(make.vector(3, 3, inputs) / 3, make.vector(inputs))
 
-    layers = tuple(
+    subsampling = tuple(
         SubsamplingLayer(
             small(CHANNELS),
             replace(make.matrix(CHANNELS, CHANNELS), bias=make.vector(CHANNELS)),
@@ -90,7 +90,7 @@ def made_up(layers: int, kind: type) -> ParakeetWeights:
     )
     project = replace(make.matrix(WIDTH, MELS // 8 * CHANNELS), bias=make.vector(WIDTH))
     encoder = EncoderWeights(
-        small(CHANNELS), layers, project, tuple(block() for _ in range(layers))
+        small(CHANNELS), subsampling, project, tuple(block() for _ in range(layers))
     )
     config = ParakeetConfig(
         n_mels=MELS, d_model=WIDTH, n_heads=HEADS, n_layers=layers, ff_dim=INNER,

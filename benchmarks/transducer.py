@@ -148,8 +148,8 @@ def main() -> None:
         engine, weights.transducer.joint_out.bias.copy(), inputs, args.seconds * LABELS_A_SECOND
     )
     tree = None
-    if args.context_graph:
-        words = rng.integers(0, args.labels, (args.context_graph, 4)).tolist()
+    if args.phrases:
+        words = rng.integers(0, args.labels, (args.phrases, 4)).tolist()
         tree = build_context_graph([(word, 0.1) for word in words], args.labels)
     for batch in batches:
         found = decoded(engine, inputs[:batch], tree)  # records and compiles
@@ -163,7 +163,7 @@ def main() -> None:
         record: dict[str, Any] = {
             "device": backend.name, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
             "block": executors.step_frames(rows), "burst": args.burst,
-            "phrases": args.context_graph,
+            "phrases": args.phrases,
             "ms": round(statistics.median(times), 2), "best_ms": round(min(times), 2),
             "labels": [len(one.emissions) for one in found][:4],
             "decisions": [len(one.decisions) for one in found][:4],

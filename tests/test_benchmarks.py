@@ -46,6 +46,18 @@ def test_recording_decodes_windows_of_one_length() -> None:
     assert row["busy"] is None
 
 
+@pytest.mark.parametrize(
+    ("script", "options", "figure"),
+    [
+        ("parakeet.py", "--layers 1 --seconds 2 --batch 1 --runs 1", "encoder_ms"),
+        ("transducer.py", "--layers 1 --seconds 2 --labels 60 --phrases 2 --runs 1", "ms"),
+    ],
+)
+def test_the_benchmarks_of_parakeet_run_at_any_size(script: str, options: str, figure: str) -> None:
+    (row,) = records(script, "--device", "cpu", *options.split())
+    assert row[figure] > 0
+
+
 def test_two_versions_are_compared_by_what_both_measure(tmp_path: Path) -> None:
     """In turns; the version before may lack a benchmark, and none may fail unseen."""
     figures = {"a": {"gpu": 2.0, "speech": 8.0}, "b": {"gpu": 3.0, "batch": 5.0, "speech": 8.0}}
