@@ -115,7 +115,7 @@ class Bench:
 
 def others(rows: int, outputs: int, depth: int) -> Iterator[Choice]:
     """Every way that might pay."""
-    if outputs <= conv.NARROW_OUTPUTS:
+    if outputs <= conv.MAX_NARROW_OUTPUTS:
         return
     if rows <= 64:
         for tile in (4, 8, 16):

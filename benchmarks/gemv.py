@@ -26,7 +26,7 @@ from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
 from oscine.ops.webgpu import Gpu
-from oscine.ops.webgpu.gemv import GEMV_ROWS
+from oscine.ops.webgpu.gemv import MAX_GEMV_ROWS
 from oscine.ops.webgpu.recorder import MAX_WORKGROUPS
 
 #: outputs, inputs, norm folded: qkv, out, query, fc1, fc2, the head, of width 1280.
@@ -63,7 +63,7 @@ Variant = tuple[str, tuple[int, ...], dict[str, Parameter]]  # kernel, grid, par
 
 def variants(gpu: Gpu, rows: int, outputs: int, norm: bool) -> Iterator[Variant]:
     """Ways to launch a product."""
-    if rows <= GEMV_ROWS:
+    if rows <= MAX_GEMV_ROWS:
         for workgroup in (32, 64, 128):
             if workgroup >= gpu.lanes:
                 groups = min(ceil(outputs / (workgroup // gpu.lanes)), MAX_WORKGROUPS)
@@ -163,7 +163,7 @@ def main() -> None:
     print(f"{gpu.name}, subgroups of {gpu.lanes}")
     for shape in PAIRS if arguments.pairs else SHAPES:
         outputs, inputs, norm = shape
-        norm = norm and (arguments.pairs or rows == 1 or rows > GEMV_ROWS)
+        norm = norm and (arguments.pairs or rows == 1 or rows > MAX_GEMV_ROWS)
         nbytes = 2.0 * outputs * inputs
         copies = max(2, min(arguments.copies, int((1 << 30) / nbytes)))
         case = outputs, inputs, norm

@@ -311,26 +311,29 @@ def test_a_compute_type_is_held_so_or_explained_once(
 
 #: How each group of refused names is called on the page, and what refuses one of them.
 REFUSED: Mapping[str, tuple[Mapping[str, str], Any]] = {
-    "WhisperModel(": (faster_whisper.REFUSED_OF_MODEL, lambda **o: WhisperModel("base", **o)),
+    "WhisperModel(": (
+        faster_whisper.UNSUPPORTED_MODEL_OPTIONS,
+        lambda **o: WhisperModel("base", **o),
+    ),
     "transcribe(": (
-        faster_whisper.REFUSED | whisper.REFUSED,
+        faster_whisper.UNSUPPORTED_OPTIONS | whisper.UNSUPPORTED_OPTIONS,
         lambda **o: (
             WhisperModel.transcribe(SMALL, NOISE, **o)
-            if set(o) & set(faster_whisper.REFUSED)
+            if set(o) & set(faster_whisper.UNSUPPORTED_OPTIONS)
             else OPENAI.transcribe(NOISE, **o)
         ),
     ),
     "download_model(": (
-        faster_whisper.REFUSED_OF_DOWNLOAD,
+        faster_whisper.UNSUPPORTED_DOWNLOAD_OPTIONS,
         lambda **o: faster_whisper.download_model("base", **o),
     ),
-    "load_model(": (whisper.REFUSED_OF_MODEL, lambda **o: whisper.load_model("base", **o)),
+    "load_model(": (whisper.UNSUPPORTED_MODEL_OPTIONS, lambda **o: whisper.load_model("base", **o)),
 }
 SMALL = WhisperModel(str(GOLDENS / "whisper_multi"), device="cpu")
 OPENAI = whisper.load_model(str(GOLDENS / "whisper_multi"), device="cpu")
 ATTRIBUTES = {
-    "WhisperModel.": (faster_whisper.REFUSED_ATTRIBUTES, SMALL),
-    "Whisper.": (whisper.REFUSED_ATTRIBUTES, OPENAI),
+    "WhisperModel.": (faster_whisper.UNSUPPORTED_ATTRIBUTES, SMALL),
+    "Whisper.": (whisper.UNSUPPORTED_ATTRIBUTES, OPENAI),
 }
 
 

@@ -331,5 +331,9 @@ def test_contributing_names_what_the_family_is_made_of() -> None:
     assert "NETWORK = Network(load_weights, runner, model)" in steps
     for name in ("NETWORK = Network(load_weights, ", "Transcriber", "Transcription", "engine.call"):
         assert name in network and name.partition("(")[0] in steps
-    assert registry.GROUP in steps and "registry.BUILT_IN" in steps and "oscine.register" in steps
+    assert (
+        registry.ENTRY_POINT_GROUP in steps
+        and "registry.BUILT_IN" in steps
+        and "oscine.register" in steps
+    )
     assert len(record.splitlines()) + len(network.splitlines()) <= 130

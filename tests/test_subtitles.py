@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oscine.cues import Cue
 from oscine.errors import UsageError
-from oscine.formats import LINES, SUBTITLES, render
+from oscine.formats import LINE_FORMATS, SUBTITLE_FORMATS, render
 from oscine.subtitles import MAX_PAUSE_S, Layout, cues
 from oscine.types import Segment, Transcript, Word
 
@@ -131,7 +131,7 @@ def test_a_layout_that_cannot_be_is_refused(options: dict[str, int], problem: st
 @pytest.mark.parametrize(
     "layout", [Layout(max_line_width=9), Layout(max_words_per_line=1), Layout(highlight_words=True)]
 )
-@pytest.mark.parametrize("name", SUBTITLES)
+@pytest.mark.parametrize("name", SUBTITLE_FORMATS)
 def test_a_layout_needs_words(name: str, layout: Layout) -> None:
     whole = Transcript("", "en", (replace(FIRST, words=None),), 3.0, "", "")
     with pytest.raises(UsageError, match=f"{layout.needing_words[0]} needs word_timestamps=True"):
@@ -241,9 +241,9 @@ def test_every_word_has_its_turn(segments: tuple[Segment, ...], layout: Layout) 
     assert lit == [word.replace("\n", " ") for word in words]
 
 
-@given(talks(), LAYOUTS, st.sampled_from(SUBTITLES))
+@given(talks(), LAYOUTS, st.sampled_from(SUBTITLE_FORMATS))
 def test_one_by_one_is_all_at_once(
     segments: tuple[Segment, ...], layout: Layout, name: str
 ) -> None:
     whole = Transcript("", "en", segments, 60.0, "", "")
-    assert "".join(LINES[name](iter(segments), layout)) == render(whole, name, layout)
+    assert "".join(LINE_FORMATS[name](iter(segments), layout)) == render(whole, name, layout)

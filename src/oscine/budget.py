@@ -18,8 +18,10 @@ UNITS = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
 }
-_FACTORS = {unit.lower(): factor for unit, factor in UNITS.items()}
-_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]{1,3}|%)?", re.ASCII | re.IGNORECASE)
+_BYTES_PER_UNIT = {unit.lower(): factor for unit, factor in UNITS.items()}
+_SIZE_PATTERN = re.compile(
+    r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]{1,3}|%)?", re.ASCII | re.IGNORECASE
+)
 _SIZE_HELP = "be a size such as 4GB, 800MB, 1.5GiB or 50%, or a number of bytes"
 
 
@@ -46,13 +48,13 @@ class MemoryLimit:
             if nbytes < 1:
                 raise wrong
             return cls(nbytes)
-        match = _SIZE.fullmatch(value.strip())
+        match = _SIZE_PATTERN.fullmatch(value.strip())
         number, unit = match.groups() if match else ("0", None)
         if unit == "%":
             if not 0 < Fraction(number) <= 100:
                 raise wrong
             return cls(percent=Fraction(number))
-        nbytes = int(Fraction(number) * _FACTORS.get((unit or "B").lower(), 0))
+        nbytes = int(Fraction(number) * _BYTES_PER_UNIT.get((unit or "B").lower(), 0))
         if nbytes < 1 or (unit is None and "." in number):
             raise wrong
         return cls(nbytes)

@@ -26,8 +26,8 @@ from oscine.errors import HubError
 from oscine.files import replace_atomically
 from oscine.manifest import FileRecord, file_digest, matches_record
 from oscine.transport import (
-    BLOCK,
     MIN_BYTES_PER_S,
+    READ_BYTES,
     ServerError,
     SpeedMonitor,
     open_url,
@@ -150,7 +150,7 @@ def _continue(
             problem = f"the server's file has {done + stated} bytes, where {size} were promised"
             raise ServerError(problem, final=True)
         with part.open("ab" if resumed else "wb") as file:
-            while done < size and (block := read_block(response, min(BLOCK, size - done))):
+            while done < size and (block := read_block(response, min(READ_BYTES, size - done))):
                 file.write(block)
                 done += len(block)
                 pace.count(len(block))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from oscine.types import Transcript
 
 
-MAX_PROBLEM = 1000  # characters of a problem in a message
+MAX_PROBLEM_CHARS = 1000  # characters of a problem in a message
 
 
 class OscineError(Exception):
@@ -104,8 +104,8 @@ class CheckpointError(OscineError):
 
     def __init__(self, path: Path | str, problem: str, remedy: str = "") -> None:
         # A problem quotes names and numbers of the file, which may be of any length.
-        if len(problem) > MAX_PROBLEM:
-            problem = f"{problem[: MAX_PROBLEM - 20]} ... {problem[-15:]}"
+        if len(problem) > MAX_PROBLEM_CHARS:
+            problem = f"{problem[: MAX_PROBLEM_CHARS - 20]} ... {problem[-15:]}"
         super().__init__(f"{path}: {problem}" + (f"; {remedy}" if remedy else ""))
         self.path, self.problem, self.remedy = path, problem, remedy
 

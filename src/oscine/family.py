@@ -25,10 +25,10 @@ Task = Literal["transcribe", "speak"]
 #: What a model of each task does, as `oscine models list` shows it.
 TASKS: Mapping[Task, str] = {"transcribe": "speech to text", "speak": "text to speech"}
 
-_FAMILY = re.compile(r"[a-z0-9][a-z0-9_-]{0,95}")
-_NAME = re.compile(r"\w[\w.-]{0,95}")
-_FILE = re.compile(r"(\w[\w.-]*/)*(\w[\w.-]*)?")  # none leads out of a folder
-_REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
+_FAMILY_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,95}")
+_NAME_PATTERN = re.compile(r"\w[\w.-]{0,95}")
+_FILE_PATTERN = re.compile(r"(\w[\w.-]*/)*(\w[\w.-]*)?")  # none leads out of a folder
+_REPOSITORY_PATTERN = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class Family:
             raise UsageError("speaking goes with the task speak, and the task with it")
         _check_names(self)
         for name, release in self.models.items():
-            if not _REPOSITORY.fullmatch(release.repository):
+            if not _REPOSITORY_PATTERN.fullmatch(release.repository):
                 problem = f"has repository {release.repository!r}, which is not org/name"
                 raise UsageError(f"model {name!r} {problem}")
         for name in (*self.aliases.values(), *filter(None, [self.default, self.default_cloner])):
@@ -270,16 +270,16 @@ def _hold(record: Family | Release, kind: Any, *names: str) -> None:
 
 def _check_names(family: Family) -> None:
     """Raise UsageError for names that cannot be those of folders and files, each of its own."""
-    if not _FAMILY.fullmatch(family.name):
+    if not _FAMILY_PATTERN.fullmatch(family.name):
         known = "a name of small letters, digits and _ -"
         raise UsageError(f"{family.name!r} is not {known}, as a family has")
     seen: set[str] = set()
     for name in (*family.models, *family.aliases):
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
             raise UsageError(f"{name!r} is not a name of letters, digits and _ . -")
         if name.casefold() in seen:  # their folders have these names, as in registry
             raise UsageError(f"family {family.name!r} has two models or aliases called {name!r}")
         seen.add(name.casefold())
     for name in family.files:
-        if not isinstance(name, str) or not name or not _FILE.fullmatch(name):
+        if not isinstance(name, str) or not name or not _FILE_PATTERN.fullmatch(name):
             raise UsageError(f"{name!r} is not the name of a file, or of a folder with / after it")

@@ -18,11 +18,11 @@ from typing import Any
 
 from oscine.cues import Cue, to_milliseconds
 from oscine.files import AtomicFile, write_error
-from oscine.subtitles import PLAIN, Layout, channel_name, cues, one_line
+from oscine.subtitles import PLAIN_LAYOUT, Layout, channel_name, cues, one_line
 from oscine.terminal import escape
 from oscine.types import Segment, Transcript
 
-_ARROWS = re.compile("(?<!-)--+>")  # one ends the line of times; looked for once in a run
+_ARROW_PATTERN = re.compile("(?<!-)--+>")  # one ends the line of times; looked for once in a run
 
 
 def timestamp(seconds: float, *, hours: bool, marker: str) -> str:
@@ -34,19 +34,19 @@ def timestamp(seconds: float, *, hours: bool, marker: str) -> str:
     return f"{front}{minute:02d}:{second:02d}{marker}{thousandths:03d}"
 
 
-def txt(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
+def txt(segments: Iterable[Segment], _: Layout = PLAIN_LAYOUT) -> Iterator[str]:
     """One line a segment."""
     for segment in segments:
         yield f"{channel_name(segment.channel)}{one_line(segment.text)}\n"
 
 
-def srt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
+def srt(segments: Iterable[Segment], layout: Layout = PLAIN_LAYOUT) -> Iterator[str]:
     """SubRip."""
     for number, cue in enumerate(cues(segments, layout, named=True), start=1):
         yield f"{number}\n{_cue(cue, channel_name(cue.channel), hours=True, marker=',')}\n\n"
 
 
-def vtt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
+def vtt(segments: Iterable[Segment], layout: Layout = PLAIN_LAYOUT) -> Iterator[str]:
     """WebVTT; channels are voices.
 
     Source: https://www.w3.org/TR/webvtt1, 4.1 and 4.2: `&`, `<` and `>` are escaped, and a cue ends
@@ -64,7 +64,7 @@ def _vtt_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
+def tsv(segments: Iterable[Segment], _: Layout = PLAIN_LAYOUT) -> Iterator[str]:
     """Start and end in whole milliseconds, text; tabs between.
 
     With split channels a column for the channel precedes the text.
@@ -80,7 +80,7 @@ def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
         yield f"{start}\t{end}\t{channel}{text}\n"
 
 
-def lrc(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
+def lrc(segments: Iterable[Segment], _: Layout = PLAIN_LAYOUT) -> Iterator[str]:
     """Lines of lyrics, each after its start in minutes and hundredths of a second.
 
     Players take further times at the beginning of a line for times of the line, so a text that
@@ -97,20 +97,20 @@ def _cue(cue: Cue, front: str, *, hours: bool, marker: str) -> str:
     start, end = (
         timestamp(seconds, hours=hours, marker=marker) for seconds in (cue.start, cue.end)
     )
-    return f"{start} --> {end}\n{front}{_ARROWS.sub('->', cue.text)}"
+    return f"{start} --> {end}\n{front}{_ARROW_PATTERN.sub('->', cue.text)}"
 
 
 #: The formats that are written segment by segment.
-LINES: Mapping[str, Callable[[Iterable[Segment], Layout], Iterator[str]]] = MappingProxyType(
+LINE_FORMATS: Mapping[str, Callable[[Iterable[Segment], Layout], Iterator[str]]] = MappingProxyType(
     {"txt": txt, "vtt": vtt, "srt": srt, "tsv": tsv, "lrc": lrc}
 )
 #: The formats that use a layout.
-SUBTITLES = ("srt", "vtt")
+SUBTITLE_FORMATS = ("srt", "vtt")
 #: Every format by name, in the order that `all` writes them.
-FORMATS: tuple[str, ...] = (*LINES, "json")
+FORMATS: tuple[str, ...] = (*LINE_FORMATS, "json")
 
 
-def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
+def render(transcript: Transcript, name: str, layout: Layout = PLAIN_LAYOUT) -> str:
     """Return a transcript in one of FORMATS, as the text of a file.
 
     Args:
@@ -123,7 +123,7 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
     """
     if name == "json":
         return readable_json(transcript.to_dict()) + "\n"
-    return "".join(LINES[name](transcript.segments, layout))
+    return "".join(LINE_FORMATS[name](transcript.segments, layout))
 
 
 def readable_json(value: Any) -> str:

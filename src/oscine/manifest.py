@@ -22,11 +22,11 @@ from oscine.model_files import parse_value, small_file
 
 SHARD_INDEX = "model.safetensors.index.json"
 WEIGHTS_FILES = ("model.safetensors", SHARD_INDEX, "model.bin", "weights.safetensors")
-ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
-BLOCK = 1 << 20
+NEMO_SUFFIX = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
+READ_BYTES = 1 << 20
 #: (folder, config.json) -> whether all else is there that a model of a family needs.
 HasFamilyFiles = Callable[[Path, Mapping[str, Any]], bool]
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
+_DIGEST_PATTERN = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class FileRecord:
         """Raise ValueError for impossible values: records come from servers and from disk."""
         if type(self.size) is not int or not 0 <= self.size < 1 << 63:
             raise ValueError("the size is not a number of bytes")
-        if type(self.digest) is not str or not _DIGEST.fullmatch(self.digest):
+        if type(self.digest) is not str or not _DIGEST_PATTERN.fullmatch(self.digest):
             raise ValueError("the digest is not a hash")
 
 
@@ -51,7 +51,7 @@ def file_digest(path: Path, kind: str) -> str:
     else:
         summer = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(READ_BYTES):
             summer.update(block)
     return f"{kind}:{summer.hexdigest()}"
 
@@ -125,7 +125,7 @@ def is_complete(folder: Path, has_rest: HasFamilyFiles) -> bool:
     Files of Hugging Face's cache are links, which may be broken.
     """
     try:
-        archives = [file for file in folder.iterdir() if file.suffix == ARCHIVE]
+        archives = [file for file in folder.iterdir() if file.suffix == NEMO_SUFFIX]
     except OSError:
         return False
     if any(_size(file) for file in archives):

@@ -18,8 +18,8 @@ MAX_BYTES: Final = 16 << 20  # of one file; Qwen's tokenizer.json has 11 MB
 MAX_VALUES: Final = 1 << 21  # of one JSON document, names among them
 MAX_DEPTH: Final = 64  # of containers; what walks or prints a value may then recurse
 MAX_DIGITS: Final = 300  # of a whole number: a float holds it, and Python prints sums of such
-_MARKS: Final = (b"[", b"{", b",", b":")  # no value comes without one of them before it
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_VALUE_PREFIXES: Final = (b"[", b"{", b",", b":")  # no value comes without one of them before it
+_SURROGATE_PATTERN: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def small_file(path: Path) -> bytes | None:
@@ -64,12 +64,12 @@ def parse_value(path: Path, text: bytes) -> Any:
     if len(text) > MAX_BYTES:
         raise CheckpointError(path, f"holds {len(text)} bytes of JSON, more than {MAX_BYTES}")
     # An upper bound, as texts may hold these characters too.
-    if sum(map(text.count, _MARKS)) > MAX_VALUES:
+    if sum(map(text.count, _VALUE_PREFIXES)) > MAX_VALUES:
         raise CheckpointError(path, f"holds more than {MAX_VALUES} JSON values")
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_object, parse_int=_whole)
         _check_depth(value)
-        if _SURROGATE.search(text):
+        if _SURROGATE_PATTERN.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         problem = f"is not valid JSON ({str(error)[:120]})"

@@ -23,8 +23,8 @@ from oscine.terminal import strip_controls
 MAX_PLAYER_S = 300.0  # seconds of sound that go into a page: 13 MB at 16 kHz
 COLUMNS, HEIGHT = 600, 60  # of a waveform, in pixels
 
-_TIME = "padding-right:1em;white-space:nowrap;text-align:right;vertical-align:top;opacity:.6"
-_TEXT = "text-align:left;white-space:pre-wrap;unicode-bidi:isolate"
+_TIME_STYLE = "padding-right:1em;white-space:nowrap;text-align:right;vertical-align:top;opacity:.6"
+_TEXT_STYLE = "text-align:left;white-space:pre-wrap;unicode-bidi:isolate"
 
 
 def to_html(text: str) -> str:
@@ -46,8 +46,8 @@ def transcript_html(
 ) -> str:
     """HTML of a transcript: a heading, the recording's player, and rows of (start, end, text)."""
     rows = "".join(
-        f'<tr><td style="{_TIME}">{format_time(start)} – {format_time(end)}</td>'
-        f'<td dir="auto" style="{_TEXT}">{to_html(text.strip())}</td></tr>'
+        f'<tr><td style="{_TIME_STYLE}">{format_time(start)} – {format_time(end)}</td>'
+        f'<td dir="auto" style="{_TEXT_STYLE}">{to_html(text.strip())}</td></tr>'
         for start, end, text in segments
     )
     return (

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 #: Folders that export FAMILY, in the order in which their models are listed.
 BUILT_IN = ("oscine.models.whisper", "oscine.models.parakeet", "oscine.models.qwen3_tts")
-GROUP = "oscine.families"
+ENTRY_POINT_GROUP = "oscine.families"
 MAX_REASON_CHARS = 300  # of another project's error that a message quotes
 
 #: Context in which code of other packages runs. Commands redirect its output to stderr.
@@ -74,7 +74,7 @@ def _entry_points() -> list[EntryPoint]:
     seen: set[str] = set()
     for package in distributions(path=without_current_folder()):
         try:
-            found = package.entry_points.select(group=GROUP)
+            found = package.entry_points.select(group=ENTRY_POINT_GROUP)
             if found and package.metadata["Name"] not in seen:
                 points += found
                 seen.add(package.metadata["Name"])

@@ -22,7 +22,7 @@ from oscine.errors import HubError
 from oscine.family import Wheel
 from oscine.files import remove, replace_atomically
 from oscine.manifest import (
-    ARCHIVE,
+    NEMO_SUFFIX,
     SHARD_INDEX,
     WEIGHTS_FILES,
     FileRecord,
@@ -55,11 +55,11 @@ _SETTINGS_FILES = (
     "vocabulary.txt",  # CTranslate2's
     "vocabulary.json",
 )
-_SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+_SHARD_PATTERN = re.compile(r"model-\d+-of-\d+\.safetensors")
 _PART_FILES = ("config.json", "preprocessor_config.json")
-_ARCHIVE_NAME = re.compile(r"\w[\w.+-]*" + re.escape(ARCHIVE))
+_ARCHIVE_PATTERN = re.compile(r"\w[\w.+-]*" + re.escape(NEMO_SUFFIX))
 #: What a blob of Hugging Face's cache is named by, by the length of its name.
-HASHES = {64: "sha256", 40: "git-sha1"}
+HASH_ALGORITHMS = {64: "sha256", 40: "git-sha1"}
 #: What zipfile raises for an archive that is damaged.
 UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
@@ -69,7 +69,7 @@ UNREADABLE = (
 
 def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | None:
     """Folder of a repository in Hugging Face's cache, if it has all files (`fits`); else None."""
-    for file in ("config.json", repository.rpartition("/")[2] + ARCHIVE):
+    for file in ("config.json", repository.rpartition("/")[2] + NEMO_SUFFIX):
         try:
             # Half a second that a model of our own folder need not wait for.
             from huggingface_hub import try_to_load_from_cache
@@ -91,7 +91,7 @@ def entries_of_hub_cache(folder: Path) -> dict[str, FileRecord]:
     """
     entries = {}
     for file in sorted(folder.rglob("*")):
-        digest = HASHES.get(len(os.path.basename(os.path.realpath(file))))
+        digest = HASH_ALGORITHMS.get(len(os.path.basename(os.path.realpath(file))))
         if file.is_symlink() and digest is not None:
             name = file.relative_to(folder).as_posix()
             size = file.stat().st_size if file.exists() else 0
@@ -229,12 +229,12 @@ def entry_of(file: str, stated: Mapping[str, Any]) -> FileRecord:
 
 def _choose_weights(repository: str, files: Iterable[str]) -> list[str]:
     """Of a repository's weights the one set to fetch; some hold several precisions."""
-    archives = [file for file in files if _ARCHIVE_NAME.fullmatch(file)]
+    archives = [file for file in files if _ARCHIVE_PATTERN.fullmatch(file)]
     if archives and "config.json" not in files:
         return archives[:1]  # other weights need a config.json
     for name in WEIGHTS_FILES:
         if name in files:
-            shards = [file for file in files if _SHARD.fullmatch(file)]
+            shards = [file for file in files if _SHARD_PATTERN.fullmatch(file)]
             return [name, *sorted(shards)] if name == SHARD_INDEX else [name]
     if archives:
         return archives[:1]

@@ -22,10 +22,10 @@ MAX_BALANCED_WORDS = (
 MAX_PAUSE_S = 3.0  # seconds between the starts of two words, over which no cue reaches
 
 # Looked for once in a run of white space, which a hostile vocabulary makes as long as it likes.
-_LINE_BREAKS = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+_LINE_BREAK_PATTERN = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
-PLAIN = Layout()
+PLAIN_LAYOUT = Layout()
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class _CueBuilder:
 
 def cues(
     segments: Iterable[Segment],
-    layout: Layout = PLAIN,
+    layout: Layout = PLAIN_LAYOUT,
     *,
     named: bool = False,
     spell: Callable[[str], str] = str,
@@ -172,7 +172,7 @@ def one_line(text: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    return _LINE_BREAKS.sub(" ", strip_controls(text))
+    return _LINE_BREAK_PATTERN.sub(" ", strip_controls(text))
 
 
 def _words(segment: Segment) -> list[Word]:

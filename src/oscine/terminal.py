@@ -13,13 +13,13 @@ from typing import Any, TextIO
 
 # C0, DEL and C1; marks and overrides of direction; separators of lines and paragraphs; invisible
 # operators, annotations and tags. Joiners and the zero-width space stay: scripts are written with.
-_HIDDEN = (
+_UNSAFE_CHARACTERS = (
     "\x00-\x1f\x7f-\x9f\u061c\u180e\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
-_IN_MESSAGES = re.compile(f"[{_HIDDEN}\u00ad\ud800-\udfff]")
-_IN_STREAMS = re.compile(f"(?!\n)[{_HIDDEN}]")
-_IN_RESULTS = re.compile(rf"(?![\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029])[{_HIDDEN}]")
+_UNSAFE_IN_MESSAGES = re.compile(f"[{_UNSAFE_CHARACTERS}\u00ad\ud800-\udfff]")
+_UNSAFE_IN_STREAMS = re.compile(f"(?!\n)[{_UNSAFE_CHARACTERS}]")
+_UNSAFE_IN_RESULTS = re.compile(rf"(?![\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029])[{_UNSAFE_CHARACTERS}]")
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -31,17 +31,17 @@ def printable(message: str) -> str:
 
     Lone surrogates, by which Python represents undecodable bytes of file names, are escaped too.
     """
-    return _IN_MESSAGES.sub(_escaped, message)
+    return _UNSAFE_IN_MESSAGES.sub(_escaped, message)
 
 
 def escape(line: str, replace: Callable[[str], str]) -> str:
     """Replace every character that is unsafe in a message by `replace(character)`."""
-    return _IN_MESSAGES.sub(lambda match: replace(match[0]), line)
+    return _UNSAFE_IN_MESSAGES.sub(lambda match: replace(match[0]), line)
 
 
 def strip_controls(text: str) -> str:
     """Text of a result without control characters; tabs and line breaks are kept."""
-    return _IN_RESULTS.sub("", text)
+    return _UNSAFE_IN_RESULTS.sub("", text)
 
 
 class SanitizedStream:
@@ -55,7 +55,7 @@ class SanitizedStream:
 
     def write(self, text: str) -> int:
         """Write escaped text; returns the length of `text`."""
-        self.raw.write(_IN_STREAMS.sub(_escaped, text))
+        self.raw.write(_UNSAFE_IN_STREAMS.sub(_escaped, text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:

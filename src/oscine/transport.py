@@ -29,7 +29,7 @@ MAX_PAGE_BYTES = 1 << 24  # of a listing
 MAX_SILENCE_S = (
     60.0  # seconds without a byte of a file, over all attempts, after which it is given up
 )
-BLOCK = 1 << 20
+READ_BYTES = 1 << 20
 #: What Python raises for a connection, an address or an answer that is wrong.
 NETWORK_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
@@ -202,7 +202,7 @@ def open_url(
         raise _server_error(error) from error
 
 
-def read_block(response: http.client.HTTPResponse, most: int = BLOCK) -> bytes:
+def read_block(response: http.client.HTTPResponse, most: int = READ_BYTES) -> bytes:
     """The bytes of a body that have arrived, at most `most`; empty at its end.
 
     Raises ServerError.

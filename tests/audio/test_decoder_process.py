@@ -111,7 +111,7 @@ def test_an_idle_process_that_was_killed_costs_nothing(fresh):
 def test_a_decoder_that_hangs_is_ended(fresh, monkeypatch):
     decode(WAV)  # the process is started in its own time
     monkeypatch.setattr(decoder_pool, "HANG_TIMEOUT_S", 20)
-    monkeypatch.setattr(decoder_pool, "_TICK", 0.1)
+    monkeypatch.setattr(decoder_pool, "_TICK_S", 0.1)
     blocks = open_source(WAV, name="talk.aac").blocks()
     next(blocks)
     os.kill(pids()[0], signal.SIGSTOP)
@@ -127,7 +127,7 @@ def test_a_decoder_that_hangs_is_ended(fresh, monkeypatch):
 def test_who_takes_time_between_blocks_is_not_a_decoder_that_hangs(monkeypatch):
     decode(WAV)
     monkeypatch.setattr(decoder_pool, "HANG_TIMEOUT_S", 10)
-    monkeypatch.setattr(decoder_pool, "_TICK", 0.05)
+    monkeypatch.setattr(decoder_pool, "_TICK_S", 0.05)
     blocks = open_source(WAV).blocks()
     first = next(blocks)
     time.sleep(1)  # the watch has counted to twenty

@@ -120,7 +120,7 @@ def test_normalised_features_have_mean_zero_and_deviation_one() -> None:
 def test_statistics_of_long_recordings_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = np.random.default_rng(1).standard_normal(50_000).astype(np.float32)
     once = statistics(samples, 8)
-    monkeypatch.setattr("oscine.audio.mel_nemo._FRAMES_A_BLOCK", 7)
+    monkeypatch.setattr("oscine.audio.mel_nemo._FRAMES_PER_BLOCK", 7)
     # Features are float32, whose last place depends on how BLAS goes about so many rows.
     assert np.allclose(statistics(samples, 8).deviation, once.deviation, rtol=1e-6)
     assert np.allclose(once.normalised(raw_log_mel(samples, 8)), log_mel(samples, 8), atol=1e-6)

@@ -70,7 +70,7 @@ def test_a_decoder_that_crashes_or_hangs_costs_one_recording(
         return read(name, *place)
 
     monkeypatch.setattr(decoder_pool, "_bytes_at", harmed)
-    monkeypatch.setattr(decoder_pool, "_TICK", 0.1)  # so that 30 seconds are 3
+    monkeypatch.setattr(decoder_pool, "_TICK_S", 0.1)  # so that 30 seconds are 3
     monkeypatch.setattr(decoder_pool, "HANG_TIMEOUT_S", 30)
     assert transcribe(*files, *more) == 1
     assert lines(capsysbinary) == [f"oscine: {files[1]}: {words}"]

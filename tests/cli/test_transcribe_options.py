@@ -20,7 +20,7 @@ from oscine.cli.transcribe import app, temperature_schedule
 from oscine.errors import UsageError
 from oscine.models.parakeet.options import OPTIONS as PARAKEET
 from oscine.options import options_of
-from oscine.options.transcribe import TEMPERATURES, TranscribeOptions
+from oscine.options.transcribe import DEFAULT_TEMPERATURES, TranscribeOptions
 
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
@@ -384,7 +384,7 @@ def test_defaults_are_those_of_parakeet(model: Any, recordings: Recordings) -> N
 
 
 def test_temperature_steps() -> None:
-    assert temperature_schedule(0.0, 0.2) == TEMPERATURES
+    assert temperature_schedule(0.0, 0.2) == DEFAULT_TEMPERATURES
     assert temperature_schedule(0.5, 0.3) == (0.5, 0.8)
     assert temperature_schedule(1.5, 0.2) == (1.5,)
     assert temperature_schedule(0.3, None) == (0.3,)

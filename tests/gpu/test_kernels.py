@@ -14,7 +14,7 @@ from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import (
-    USE,
+    USE_PATTERN,
     PipelineCache,
     adapt_to_compiler,
     choices_of,
@@ -106,7 +106,7 @@ def test_folders_are_the_kinds_of_ops() -> None:
 def test_every_choice_is_a_text_and_its_default_the_first() -> None:
     seen = set()
     for name in FILES:
-        for use in USE.finditer(source_of(name)):
+        for use in USE_PATTERN.finditer(source_of(name)):
             assert use["part"] in FILES
             if use["parameter"]:
                 prefix, values = use["part"].rpartition("_")[0], use["values"].split(", ")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oscine.errors import MAX_PROBLEM
+from oscine.errors import MAX_PROBLEM_CHARS
 
 from ..bounded import run_bounded
 
@@ -108,4 +108,4 @@ def test_a_lie_in_any_place_of_a_configuration(folder: str, name: str) -> None:
         said = line["said"]
         if said:
             assert said.startswith("FOLDER") and "\n" not in said, line
-            assert len(said) < MAX_PROBLEM + 300, line
+            assert len(said) < MAX_PROBLEM_CHARS + 300, line

@@ -40,7 +40,7 @@ def test_a_view_is_the_start_of_the_same_memory(backend: Any) -> None:
 def test_items_are_copied_one_after_another(
     backend: Any, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(memory, "COPY_BYTES", at_once)  # by pieces, and whole
+    monkeypatch.setattr(memory, "COPY_BUFFER_BYTES", at_once)  # by pieces, and whole
     if not isinstance(backend, Reference):
         monkeypatch.setattr(getattr(backend, "gpu", backend).memory, "scratch", None)
     slot, other = backend.zeros((4, 5), np.uint32), backend.zeros((2, 5), np.uint32)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oscine.errors import MAX_PROBLEM, CheckpointError
+from oscine.errors import MAX_PROBLEM_CHARS, CheckpointError
 from oscine.text.longest_match import LongestMatch
 from oscine.text.qwen import QwenTokenizer
 from oscine.text.sentencepiece_loader import load_sentencepiece_tokenizer
@@ -129,7 +129,7 @@ def test_a_lie_in_any_place_is_told_or_does_no_harm(tmp_path: Path, name: str) -
                 told += 1
                 message = str(error)
                 assert message.startswith(str(tmp_path)) and "\n" not in message
-                assert len(message) < MAX_PROBLEM + 300 and message.encode()
+                assert len(message) < MAX_PROBLEM_CHARS + 300 and message.encode()
     assert told > 10
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from oscine.errors import MAX_PROBLEM
+from oscine.errors import MAX_PROBLEM_CHARS
 from oscine.weights import read_checkpoint
 from oscine.weights.safetensors import serialize
 
@@ -323,4 +323,4 @@ def test_little_time_and_memory_for_files_that_ask_for_much(
     if said:
         folder = path if path.is_dir() else path.parent
         assert said.startswith(str(folder)) and "\n" not in said
-        assert len(said) < MAX_PROBLEM + 400
+        assert len(said) < MAX_PROBLEM_CHARS + 400

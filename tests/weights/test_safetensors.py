@@ -13,7 +13,7 @@ import pytest
 from oscine.dtypes import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import MAX_HEADER, read_metadata, serialize
+from oscine.weights.safetensors import MAX_HEADER_BYTES, read_metadata, serialize
 
 
 def write(path: Path, header: dict[str, Any] | bytes, data: bytes = b"", length: int = -1) -> Path:
@@ -138,7 +138,7 @@ def test_tensors_fill_the_file_as_hugging_faces_reader_asks(
             read_checkpoint(path)
 
 
-@pytest.mark.parametrize("length", (MAX_HEADER, MAX_HEADER + 1, 2**63))
+@pytest.mark.parametrize("length", (MAX_HEADER_BYTES, MAX_HEADER_BYTES + 1, 2**63))
 def test_a_huge_header_is_not_believed(tmp_path: Path, length: int) -> None:
     path = write(tmp_path / "m.safetensors", {"a": tensor()}, b"\0" * 8, length)
     with pytest.raises(CheckpointError):

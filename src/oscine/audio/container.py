@@ -28,11 +28,11 @@ from oscine.types import Samples
 _log = logging.getLogger(__name__)
 
 # Containers that state their duration; FFmpeg estimates that of others from the bit rate.
-_STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
-_STATES_LONGEST = {"matroska", "flv", "rm"}
+_FORMATS_WITH_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
+_FORMATS_WITH_MAX_LENGTH = {"matroska", "flv", "rm"}
 CODEC_PADDING_S = 0.1  # added by codecs, and tolerated by limits of duration
 _REMEDY = "record it or convert it again"
-_FAILURES = 16  # consecutive errors after which reading of packets ends
+_MAX_CONSECUTIVE_ERRORS = 16  # consecutive errors after which reading of packets ends
 
 
 #: Logs a message about a recording once, however often the recording is read.
@@ -250,7 +250,7 @@ def _frames(
 def _packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any]:
     """Packets with content, also those after damage; a truncated file ends at the truncation."""
     failures = 0
-    while failures < _FAILURES:
+    while failures < _MAX_CONSECUTIVE_ERRORS:
         try:
             for packet in container.demux(stream):
                 failures = 0
@@ -285,12 +285,12 @@ def _stated_length(
     The duration of a Matroska, Flash or RealMedia file is that of its longest track.
     """
     names = set(container.format.name.split(","))
-    if names & _STATES_LONGEST:
+    if names & _FORMATS_WITH_MAX_LENGTH:
         stated = _tagged_length(stream)
         if stated is None and len(container.streams) == 1 and container.duration:
             stated = container.duration / av.time_base
         return None if stated is None else (stated - max(0.0, start_time(container) or 0.0), True)
-    states = names & _STATES_LENGTH or (names == {"mp3"} and _counts_all(file))
+    states = names & _FORMATS_WITH_LENGTH or (names == {"mp3"} and _counts_all(file))
     if not states or not stream.duration:
         return None
     return float(stream.duration * stream.time_base), "mov" not in names

@@ -38,7 +38,7 @@ MAX_MEMORY_BYTES = 2 << 30  # address space of a process; FFmpeg and NumPy take 
 START_TIMEOUT_S = 60  # until a process is ready; usually 0.3 s
 HANG_TIMEOUT_S = 60  # without a message from a process that is waited for
 MAX_IDLE = 4  # processes kept for the next recording
-_TICK = 1.0  # seconds; counted, so that suspending the machine is no timeout
+_TICK_S = 1.0  # seconds; counted, so that suspending the machine is no timeout
 _STOP_TIMEOUT_S = 0.5  # to stop within a recording; starting a new process takes as long
 _TURN_BYTES = 1 << 12  # minimum that an answer counts for, also at the end of a recording
 _TURNS, _MORE_BYTES = 8, 64 << 20  # limit on reading before any audio is decoded
@@ -254,7 +254,7 @@ class _Decoder:
                 pipe.close()
         if wait:
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(2 * _TICK)
+                self.process.wait(2 * _TICK_S)
         self.process.kill()
         self.process.wait()
 
@@ -328,7 +328,7 @@ class _Watch:
         while True:
             self._waiting.wait()
             self._waiting.clear()
-            time.sleep(_TICK)
+            time.sleep(_TICK_S)
             for decoder in list(_live):
                 if decoder.tick():
                     self._waiting.set()

@@ -39,9 +39,9 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 READ_BYTES = 1 << 18  # per request: few requests for a wave file, little waste for a seek
-_WINDOWS = 2  # cached: FFmpeg and audio.container read at two positions alternately
+_CACHED_WINDOWS = 2  # cached: FFmpeg and audio.container read at two positions alternately
 BLOCK_SAMPLES = 1 << 15  # samples sent at a time
-_PARENT_SECONDS = 5.0  # between checks that the parent is alive
+_PARENT_CHECK_INTERVAL_S = 5.0  # between checks that the parent is alive
 _log = logging.getLogger(__name__)
 
 
@@ -79,7 +79,7 @@ class RemoteFile:
         self.name = "recording" + suffix
         self._link, self._size = link, size
         self._position = 0
-        self._windows: deque[tuple[int, bytes]] = deque(maxlen=_WINDOWS)
+        self._windows: deque[tuple[int, bytes]] = deque(maxlen=_CACHED_WINDOWS)
         self.stopped = False
 
     def read(self, size: int = -1) -> bytes:
@@ -213,7 +213,7 @@ def _load_all() -> None:
 def _end_with_parent(parent: int) -> None:
     """Exit if the parent is gone: a parent that was killed cannot end a decoder that hangs."""
     while os.getppid() == parent:
-        time.sleep(_PARENT_SECONDS)
+        time.sleep(_PARENT_CHECK_INTERVAL_S)
     os._exit(0)
 
 

@@ -23,13 +23,13 @@ ERROR: Final = b"E"  # JSON: problem, remedy
 END: Final = b"Z"  # JSON: the result
 
 READ_RANGE = struct.Struct(">QI")  # body of READ
-_HEAD = struct.Struct(">cI")
+_HEADER = struct.Struct(">cI")
 MAX_BODY_BYTES = 1 << 20  # limit that neither side can exceed
 
 
 def send(pipe: BinaryIO, kind: bytes, body: bytes | bytearray | memoryview = b"") -> None:
     """Write a whole message. Raises OSError if the other side has ended."""
-    write_all(pipe, memoryview(_HEAD.pack(kind, len(body)) + body))
+    write_all(pipe, memoryview(_HEADER.pack(kind, len(body)) + body))
 
 
 def write_all(pipe: BinaryIO, data: memoryview) -> None:
@@ -45,7 +45,7 @@ def send_json(pipe: BinaryIO, kind: bytes, value: Any) -> None:
 
 def receive(pipe: BinaryIO) -> tuple[bytes, bytearray]:
     """Type and body of the next message. Raises EOFError if the other side has ended."""
-    kind, size = _HEAD.unpack(exactly(pipe, _HEAD.size))
+    kind, size = _HEADER.unpack(exactly(pipe, _HEADER.size))
     if size > MAX_BODY_BYTES:
         raise EOFError("that is no message")
     return kind, exactly(pipe, size)

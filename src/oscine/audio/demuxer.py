@@ -37,7 +37,7 @@ PLAYLIST_SUFFIXES = frozenset(
     ".xspf".split()
 )
 #: Comments are matched atomically (`(?>`, `*+`) to avoid catastrophic backtracking.
-_PLAYLIST = re.compile(
+_PLAYLIST_PATTERN = re.compile(
     r"\s*(#EXTM3U|ffconcat\b|\[playlist\]|\[reference\]|<asx|<smil|<\?wpl|RTSPtext|v=0\r?\no=|"
     r"(?><\?xml.*?>\s*)?(?><!--.*?-->\s*)*+"
     r"<(\w+:)?(asx|smil|MPD|playlist|SmoothStreamingMedia|CompositionPlaylist|manifest)\b|"
@@ -45,14 +45,14 @@ _PLAYLIST = re.compile(
     r"\b(WAVE|MP3|AIFF|FLAC|BINARY|MOTOROLA)\s*\n)",
     re.IGNORECASE | re.DOTALL,
 )
-_HEAD = 4096  # bytes in which text and playlists are detected
+_HEAD_BYTES = 4096  # bytes in which text and playlists are detected
 _MIN_TEXT_BYTES = 12  # shorter heads may be the beginning of a container
 _MAX_BOXES = 1000  # of an mp4, searched for its index
-_BOX = re.compile(rb"[ -~]{4}")
-_MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
-_SAMPLES = "samples without a header can be given as an array, or to --live -"
-_COUNT_ALONE = re.compile(r"|\d+ channels")  # description of a layout without an order
-_SUFFIX = re.compile(r"\.[a-z0-9_]{1,8}")
+_BOX_TYPE_PATTERN = re.compile(rb"[ -~]{4}")
+_MEDIA_HINT = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
+_RAW_SAMPLES_HINT = "samples without a header can be given as an array, or to --live -"
+_COUNT_ONLY_PATTERN = re.compile(r"|\d+ channels")  # description of a layout without an order
+_SUFFIX_PATTERN = re.compile(r"\.[a-z0-9_]{1,8}")
 
 
 @cache
@@ -79,7 +79,7 @@ def suffix_of(file: object) -> str:
     """Suffix of a file object's name in lower case if it is an ordinary one; else ""."""
     name = getattr(file, "name", None)
     found = Path(name).suffix.lower() if isinstance(name, str | Path) else ""
-    return found if _SUFFIX.fullmatch(found) else ""
+    return found if _SUFFIX_PATTERN.fullmatch(found) else ""
 
 
 def open_container(
@@ -130,14 +130,14 @@ def _leave_order(codec: Any) -> None:
     """
     layout = codec.layout
     count, name = layout.nb_channels, layout.name if layout.nb_channels else ""
-    if not _COUNT_ALONE.fullmatch(name):
+    if not _COUNT_ONLY_PATTERN.fullmatch(name):
         codec.layout = f"{count} channels" if "+" in name or "channels" in name else name
 
 
 def _check_tracks(name: str, container: Any, track: int | str | None) -> None:
     if not container.streams.audio:
         kinds = ", ".join(sorted({stream.type for stream in container.streams}))
-        raise AudioError(name, f"has no audio track (only {kinds})", _MEDIA)
+        raise AudioError(name, f"has no audio track (only {kinds})", _MEDIA_HINT)
     found = tracks.candidates(container, track)
     if not found:
         which = track if isinstance(track, int) else f"in {track!r}"
@@ -161,7 +161,7 @@ def channel_count_of(track: Any) -> int:
 def refuse_playlist(name: str, file: BinaryIO | FileSlice) -> None:
     """Raise AudioError for a list of files or addresses; `file` is then at its start."""
     text = _text(_head(file))
-    if text is None or not (suffix_of(file) in PLAYLIST_SUFFIXES or _PLAYLIST.match(text)):
+    if text is None or not (suffix_of(file) in PLAYLIST_SUFFIXES or _PLAYLIST_PATTERN.match(text)):
         return
     listed = name if suffix_of(file) in PLAYLIST_SUFFIXES else "LIST"
     raise AudioError(
@@ -180,7 +180,7 @@ def _refusal(name: str, file: BinaryIO | FileSlice, error: Exception) -> AudioEr
         return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
     begun = container_of(head)
     if _text(head) is not None and (begun is None or len(head) > _MIN_TEXT_BYTES):
-        return AudioError(name, "is not a recording but text", _MEDIA)
+        return AudioError(name, "is not a recording but text", _MEDIA_HINT)
     if lacks_index:
         return _without_index(name)
     if begun is not None:
@@ -189,7 +189,7 @@ def _refusal(name: str, file: BinaryIO | FileSlice, error: Exception) -> AudioEr
     refused = getattr(error, "errno", None) == errno.EINVAL  # PyAV 13 calls its class otherwise
     why = "an unknown format" if refused else reason(error)
     why = "its header is damaged" if why.startswith("Error number") else why
-    return AudioError(name, f"is not a recording ({why})", f"{_MEDIA}; {_SAMPLES}")
+    return AudioError(name, f"is not a recording ({why})", f"{_MEDIA_HINT}; {_RAW_SAMPLES_HINT}")
 
 
 def _without_index(name: str) -> AudioError:
@@ -222,7 +222,7 @@ def _lacks_index(file: BinaryIO | FileSlice, head: bytes) -> bool:
         size = int.from_bytes(header[8:], "big") if size == 1 else size or end - start
         if kind == b"moov":
             return start + size > end
-        if size < 8 or not _BOX.fullmatch(kind):  # damage, behind which it may be
+        if size < 8 or not _BOX_TYPE_PATTERN.fullmatch(kind):  # damage, behind which it may be
             return False
         start += size
     return False
@@ -230,7 +230,7 @@ def _lacks_index(file: BinaryIO | FileSlice, head: bytes) -> bool:
 
 def _head(file: BinaryIO | FileSlice) -> bytes:
     file.seek(0)
-    head = file.read(_HEAD)
+    head = file.read(_HEAD_BYTES)
     file.seek(0)
     return head
 

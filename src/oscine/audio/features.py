@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import (
-    FRAMES_A_PRODUCT,
+    FRAMES_PER_MATMUL,
     HALF_WINDOW,
     HOP_LENGTH,
     LOG_FLOOR,
@@ -27,7 +27,7 @@ from oscine.audio.mel import (
 from oscine.threads import parallel_for
 
 CACHE_S = 600  # 10 minutes of 128 mel bins are 31 MB; longer recordings are decoded twice
-_MIN_BLOCK = 20 * SAMPLE_RATE  # samples transformed at once, at least: work for 4 threads
+_MIN_BLOCK_SAMPLES = 20 * SAMPLE_RATE  # samples transformed at once, at least: work for 4 threads
 _SCALE_ROWS = 2048  # 1 MiB of 128 mel bins, scaled by one thread
 
 
@@ -168,7 +168,7 @@ class WhisperFeatures:
 
         Row t covers samples [160 t - 200, 160 t + 200). Samples before the start reflect the first
         201; after the end there are zeros, so rows past (n + 200) / 160 need not be computed.
-        Blocks are cut at multiples of FRAMES_A_PRODUCT, so the rows do not depend on the source's
+        Blocks are cut at multiples of FRAMES_PER_MATMUL, so the rows do not depend on the source's
         blocks.
         """
         waiting: list[NDArray[np.float32]] = []
@@ -180,15 +180,15 @@ class WhisperFeatures:
             self.samples = max(self.samples, samples)
             waiting.append(block)
             held += len(block)
-            if held >= _MIN_BLOCK:
+            if held >= _MIN_BLOCK_SAMPLES:
                 stretch = np.concatenate(waiting)
                 if not rows:
                     stretch = _mirror(stretch)
                 whole = (
                     (len(stretch) - N_FFT + HOP_LENGTH)
                     // HOP_LENGTH
-                    // FRAMES_A_PRODUCT
-                    * FRAMES_A_PRODUCT
+                    // FRAMES_PER_MATMUL
+                    * FRAMES_PER_MATMUL
                 )
                 yield log_power(stretch[: (whole - 1) * HOP_LENGTH + N_FFT], self.n_mels)
                 rows += whole

@@ -24,12 +24,12 @@ DYNAMIC_RANGE = 8.0  # log10 units below the maximum
 
 # The rounding of a product depends on its number of rows: with the same number, counted from the
 # same frame on, features are the same bits however a recording is cut.
-FRAMES_A_PRODUCT = 128
+FRAMES_PER_MATMUL = 128
 # About a millisecond of work for one thread: with less, threads wait for each other.
-_FRAMES_A_PIECE = 4 * FRAMES_A_PRODUCT
+_FRAMES_PER_TASK = 4 * FRAMES_PER_MATMUL
 _KNEE_HZ, _KNEE_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27.0  # Slaney: linear below, log above
 
-_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
+_HANN_WINDOW = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
 def _mel(hertz: float) -> float:
@@ -76,20 +76,20 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     cut = np.lib.stride_tricks.sliding_window_view(stretch, N_FFT)[::HOP_LENGTH]
 
     def transform(start: int) -> None:
-        mels = logs[start : start + _FRAMES_A_PIECE]
+        mels = logs[start : start + _FRAMES_PER_TASK]
         # The window is float64, so the n_fft is too, under every NumPy: in float32 the rounding
         # of a loud frame would show in its quiet bands, eight decades below.
-        parts = np.fft.rfft(cut[start : start + len(mels)] * _HANN).view(np.float64)
+        parts = np.fft.rfft(cut[start : start + len(mels)] * _HANN_WINDOW).view(np.float64)
         np.square(parts, out=parts)  # real, imaginary, real, …
         power = (parts[:, ::2] + parts[:, 1::2]).astype(np.float32)
-        for first in range(0, len(mels), FRAMES_A_PRODUCT):
-            rows = slice(first, min(first + FRAMES_A_PRODUCT, len(mels)))
+        for first in range(0, len(mels), FRAMES_PER_MATMUL):
+            rows = slice(first, min(first + FRAMES_PER_MATMUL, len(mels)))
             np.matmul(power[rows], bank, out=mels[rows])
         np.log10(np.maximum(mels, floor, out=mels), out=mels)
         np.maximum(mels, np.float32(LOG_FLOOR), out=mels)  # log10 may round below the floor
 
     with single_threaded_blas():
-        parallel_for(transform, range(0, frames, _FRAMES_A_PIECE))
+        parallel_for(transform, range(0, frames, _FRAMES_PER_TASK))
     return logs
 
 

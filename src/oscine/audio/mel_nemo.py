@@ -19,15 +19,17 @@ from oscine.threads import parallel_for, single_threaded_blas
 
 N_FFT = 512  # samples per Fourier transform
 WIN_LENGTH = 400  # samples of the window, centred in the transform
-EMPHASIS = 0.97
+PREEMPHASIS = 0.97
 LOG_ZERO_GUARD = 2.0**-24  # added to the power before the logarithm
 LOG_FLOOR = float(np.log(LOG_ZERO_GUARD))  # the value of silence, before normalisation
 STD_EPSILON = 1e-5  # added to the standard deviation
 
-_REACH = WIN_LENGTH // 2  # a frame is centred in its window
-_FRAMES_AT_ONCE = 128  # they and their spectra fit the level-2 cache
-_FRAMES_A_BLOCK = 1 << 14  # 164 s: summed or normalised at once
-_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WIN_LENGTH) / (WIN_LENGTH - 1))  # symmetric
+_HALF_WINDOW = WIN_LENGTH // 2  # a frame is centred in its window
+_FFT_BATCH_FRAMES = 128  # they and their spectra fit the level-2 cache
+_FRAMES_PER_BLOCK = 1 << 14  # 164 s: summed or normalised at once
+_HANN_WINDOW = 0.5 - 0.5 * np.cos(
+    2.0 * np.pi * np.arange(WIN_LENGTH) / (WIN_LENGTH - 1)
+)  # symmetric
 
 
 def frame_count(samples: int) -> int:
@@ -52,31 +54,31 @@ def raw_log_mel(
     bank = mel_filters(n_mels, N_FFT).T
 
     def transform(start: int) -> None:
-        stop = min(start + _FRAMES_AT_ONCE, frames)
+        stop = min(start + _FFT_BATCH_FRAMES, frames)
         stretch = _emphasised(samples, first + start, first + stop)
         cut = np.lib.stride_tricks.sliding_window_view(stretch, WIN_LENGTH)[::HOP_LENGTH]
         # float64 through the window, as in Whisper's front end: rounding of loud bands would show
         # in quiet ones. The 56 zeros to each side only shift the phase; one end gets all of them.
-        spectrum = np.fft.rfft(cut * _HANN, N_FFT)
+        spectrum = np.fft.rfft(cut * _HANN_WINDOW, N_FFT)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
         logs[start:stop] = np.log(power @ bank + np.float32(LOG_ZERO_GUARD))
 
     with single_threaded_blas():
-        parallel_for(transform, range(0, frames, _FRAMES_AT_ONCE))
+        parallel_for(transform, range(0, frames, _FFT_BATCH_FRAMES))
     return logs
 
 
 def _emphasised(samples: NDArray[np.float32], first: int, last: int) -> NDArray[np.float32]:
     """The pre-emphasised samples of frames `first` to `last`, zero-padded outside the recording."""
-    begin, end = first * HOP_LENGTH - _REACH, (last - 1) * HOP_LENGTH + _REACH
+    begin, end = first * HOP_LENGTH - _HALF_WINDOW, (last - 1) * HOP_LENGTH + _HALF_WINDOW
     inside = samples[max(begin - 1, 0) : min(end, len(samples))]
     stretch = np.zeros(end - begin, np.float32)
     if begin > 0:
-        part = inside[1:] - np.float32(EMPHASIS) * inside[:-1]
+        part = inside[1:] - np.float32(PREEMPHASIS) * inside[:-1]
         stretch[: len(part)] = part
     else:
         stretch[-begin : len(inside) - begin] = inside
-        stretch[1 - begin : len(inside) - begin] -= np.float32(EMPHASIS) * inside[:-1]
+        stretch[1 - begin : len(inside) - begin] -= np.float32(PREEMPHASIS) * inside[:-1]
     return stretch
 
 
@@ -115,24 +117,24 @@ class FeatureStats:
     def normalised(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         """(x - mean) / (deviation + 1e-5), float32 of the shape of `raw`."""
         features = np.empty_like(raw)
-        for start in range(0, len(raw), _FRAMES_A_BLOCK):
-            rows = slice(start, start + _FRAMES_A_BLOCK)
+        for start in range(0, len(raw), _FRAMES_PER_BLOCK):
+            rows = slice(start, start + _FRAMES_PER_BLOCK)
             features[rows] = (raw[rows] - self.mean) / (self.deviation + STD_EPSILON)
         return features
 
 
 def _in_blocks(blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
     for block in blocks:
-        for start in range(0, len(block), _FRAMES_A_BLOCK):
-            yield block[start : start + _FRAMES_A_BLOCK]
+        for start in range(0, len(block), _FRAMES_PER_BLOCK):
+            yield block[start : start + _FRAMES_PER_BLOCK]
 
 
 def statistics(samples: NDArray[np.float32], n_mels: int) -> FeatureStats:
     """Feature statistics of a recording of at least 160 samples, in bounded memory."""
     count = frame_count(len(samples))
-    starts = range(0, count, _FRAMES_A_BLOCK)
+    starts = range(0, count, _FRAMES_PER_BLOCK)
     return FeatureStats.of(
-        raw_log_mel(samples, n_mels, start, start + _FRAMES_A_BLOCK) for start in starts
+        raw_log_mel(samples, n_mels, start, start + _FRAMES_PER_BLOCK) for start in starts
     )
 
 

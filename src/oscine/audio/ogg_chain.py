@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO
 
-_HEADER = 27  # bytes of a page before its segment table
-_BEGINS = 2  # header flag of a page that begins a stream
+_PAGE_HEADER_BYTES = 27  # bytes of a page before its segment table
+_FIRST_PAGE_FLAG = 2  # header flag of a page that begins a stream
 
 
 class FileSlice:
@@ -41,17 +41,21 @@ def links(file: BinaryIO | FileSlice) -> tuple[Sequence[FileSlice], bool]:
     starts = []
     position, began = 0, False
     file.seek(0)
-    while (header := file.read(_HEADER + 255))[:4] == b"OggS" and len(header) > _HEADER:
-        begins = bool(header[5] & _BEGINS)
+    while (header := file.read(_PAGE_HEADER_BYTES + 255))[:4] == b"OggS" and len(
+        header
+    ) > _PAGE_HEADER_BYTES:
+        begins = bool(header[5] & _FIRST_PAGE_FLAG)
         if begins and not began:
             starts.append(position)
         began = begins
-        lengths = header[_HEADER : _HEADER + header[26]]
-        position += _HEADER + len(lengths) + sum(lengths)
+        lengths = header[_PAGE_HEADER_BYTES : _PAGE_HEADER_BYTES + header[26]]
+        position += _PAGE_HEADER_BYTES + len(lengths) + sum(lengths)
         file.seek(position)
     end = file.seek(0, 2)
     file.seek(0)
-    cut = position > end or (0 < len(header) <= _HEADER and b"OggS".startswith(header[:4]))
+    cut = position > end or (
+        0 < len(header) <= _PAGE_HEADER_BYTES and b"OggS".startswith(header[:4])
+    )
     if len(starts) < 2:
         return [], cut
     return [FileSlice(file, *ends) for ends in zip(starts, [*starts[1:], end], strict=True)], cut

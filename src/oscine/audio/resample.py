@@ -14,7 +14,7 @@ from oscine.audio.ffmpeg import av
 MIN_RATE, MAX_RATE = 1_000, 3_072_000
 MAX_CHANNELS = 64  # limits memory; no recording has more
 
-_SILENT_SAMPLES = 1 << 16  # per block of silence
+_SILENCE_BLOCK_SAMPLES = 1 << 16  # per block of silence
 
 # PCM integer types: (zero level, full scale).
 _INTEGER_SCALE = {
@@ -73,7 +73,7 @@ class Resampler:
         yield from self.flush()
         self._seconds += seconds
         while (missing := round(self._seconds * self._rate) - self._given) > 0:
-            samples = np.zeros(min(missing, _SILENT_SAMPLES), np.float32)
+            samples = np.zeros(min(missing, _SILENCE_BLOCK_SAMPLES), np.float32)
             self._given += len(samples)
             yield samples
 

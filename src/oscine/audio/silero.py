@@ -32,7 +32,7 @@ HIDDEN_SIZE = 128  # of the recurrent state
 _STFT, _STEP = 256, 128  # samples per Fourier transform, and between two of them
 _BINS = _STFT // 2 + 1
 _STRIDES = (1, 2, 2, 1)  # of the four convolutions
-_AT_ONCE = 64  # chunks whose transforms fit a core's cache
+_FFT_BATCH_CHUNKS = 64  # chunks whose transforms fit a core's cache
 
 #: Names in the file and shapes of its row-major arrays.
 _TENSORS = {
@@ -94,11 +94,11 @@ class Silero:
         gates = np.empty((len(chunks), 4 * HIDDEN_SIZE), np.float32)
 
         def encode(start: int) -> None:
-            rows = slice(start, start + _AT_ONCE)
+            rows = slice(start, start + _FFT_BATCH_CHUNKS)
             gates[rows] = self._encode(before[rows], chunks[rows])
 
         with single_threaded_blas():
-            parallel_for(encode, range(0, len(chunks), _AT_ONCE))
+            parallel_for(encode, range(0, len(chunks), _FFT_BATCH_CHUNKS))
             outputs = self._run_lstm(gates, state)
             logits = np.maximum(outputs, 0.0) @ self._last + self._last_bias
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), np.float32)

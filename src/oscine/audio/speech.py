@@ -32,7 +32,7 @@ CACHE_S = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded 
 GRID_SAMPLES = 2 * HOP_LENGTH  # Whisper's times are multiples of 20 ms, so joints of spans are too
 PAUSE_MS = 250  # longer silence inside a span is not counted as speech
 MIN_CUT_SILENCE_S = 1.0  # preferred for a cut: rarely within a sentence
-SINGLE_WORD_S = 1.0  # recordings that may contain a single word
+MAX_SINGLE_WORD_S = 1.0  # recordings that may contain a single word
 # Peaks. Between 0.1 and 1 the detector is unaffected; at 0.01 it misses a fifth of words, and most
 # single words. Below 16-bit resolution there is no signal.
 MIN_PEAK, QUIET_PEAK, NORMAL_PEAK, LOUD_PEAK = 2.0**-15, 0.1, 0.5, 2.0
@@ -167,7 +167,7 @@ def _amplified(
 
 def _for_length(vad: VadOptions, samples: int) -> VadOptions:
     """Options with half the threshold for a recording that may be a single word."""
-    if samples >= SINGLE_WORD_S * SAMPLE_RATE:
+    if samples >= MAX_SINGLE_WORD_S * SAMPLE_RATE:
         return vad
     return replace(vad, threshold=vad.threshold / 2, neg_threshold=vad.silent_below / 2)
 

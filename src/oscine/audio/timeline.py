@@ -11,7 +11,7 @@ from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.vad import Span
 from oscine.types import Samples
 
-_SAME = 1e-3  # of a sample: the precision of seconds as floats
+_SAMPLE_TOLERANCE = 1e-3  # of a sample: the precision of seconds as floats
 
 
 class Timeline:
@@ -118,7 +118,7 @@ def _to_samples(seconds: float) -> float:
     """Seconds in samples; a whole number where nothing but rounding keeps it from being one."""
     position = seconds * SAMPLE_RATE
     whole = round(position)
-    return whole if abs(position - whole) < _SAME else position
+    return whole if abs(position - whole) < _SAMPLE_TOLERANCE else position
 
 
 class AudioBlocks(Protocol):

@@ -19,12 +19,12 @@ from oscine.audio.ogg_chain import FileSlice
 _RAW_STREAM_FORMATS = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
 #: Bits of clocks that wrap. FFmpeg adds a period wherever one jumps backwards.
 _CLOCK_BITS = {"mpegts": 33, "mpeg": 33, "flv": 32, "asf": 32}
-_CHUNK = 1 << 16  # bytes of the file that are read at once
-_SEARCHED = 1 << 20  # bytes that are searched for one packet
+_READ_BYTES = 1 << 16  # bytes of the file that are read at once
+_MAX_SEARCH_BYTES = 1 << 20  # bytes that are searched for one packet
 _MAX_PACKET_GROWTH = 8  # times the usual size: FFmpeg included damaged bytes
 _MAX_MISSES = 16  # packets not found before the search moves on
-_NO_TIME = -(1 << 63)  # AV_NOPTS_VALUE
-_AVI_HEAD = 8  # bytes of a chunk's header
+_NO_TIMESTAMP = -(1 << 63)  # AV_NOPTS_VALUE
+_AVI_CHUNK_HEADER_BYTES = 8  # bytes of a chunk's header
 
 
 class FrameTimer(Protocol):
@@ -49,7 +49,7 @@ def frame_timer(container: Any, stream: Any, file: BinaryIO | FileSlice) -> Fram
 def start_time(container: Any) -> float | None:
     """The container's clock at the start of its earliest track."""
     begin = container.start_time
-    if container.format.name in _RAW_STREAM_FORMATS or begin is None or begin == _NO_TIME:
+    if container.format.name in _RAW_STREAM_FORMATS or begin is None or begin == _NO_TIMESTAMP:
         return None
     return float(begin / av.time_base)
 
@@ -133,7 +133,7 @@ class _ClockTimer:
         if not packet.pos or not packet.pts:
             return self._shift
         entry = self._index[max(0, bisect_right(self._index, packet.pos, key=_position) - 1)]
-        if not 0 <= packet.pos - entry.pos <= _AVI_HEAD:
+        if not 0 <= packet.pos - entry.pos <= _AVI_CHUNK_HEADER_BYTES:
             return self._shift
         if not self._ratio:
             self._ratio, rest = divmod(entry.timestamp, packet.pts)
@@ -181,7 +181,7 @@ class ByteTimer:
         at = self._search(data)
         if at is None:  # FFmpeg joined both sides of a gap, or the gap is long
             self._misses += 1
-            self._searched += _SEARCHED * (self._misses % _MAX_MISSES == 0)
+            self._searched += _MAX_SEARCH_BYTES * (self._misses % _MAX_MISSES == 0)
             return
         if self._end is not None and at > self._end and self._bytes:
             missing = max(0, at - self._end - self._tags(self._end))
@@ -194,7 +194,7 @@ class ByteTimer:
 
     def _search(self, data: bytes) -> int | None:
         at = self._searched
-        while at < self._searched + _SEARCHED:
+        while at < self._searched + _MAX_SEARCH_BYTES:
             view = self._view(at, len(data))
             found = view.find(data)
             if found >= 0:
@@ -210,7 +210,7 @@ class ByteTimer:
         if not 0 <= begin <= len(self._chunk) - least:
             position = self._file.tell()
             self._file.seek(at)
-            self._chunk, self._chunk_at, begin = self._file.read(least + _CHUNK), at, 0
+            self._chunk, self._chunk_at, begin = self._file.read(least + _READ_BYTES), at, 0
             self._file.seek(position)
         return self._chunk[begin:]
 

@@ -22,7 +22,7 @@ MAX_LISTED, MAX_TITLE_CHARS = (
     8,
     40,
 )  # tracks in a message, and characters of a title
-MAX_TRIED = 16  # tracks decoded to find one that is not silent
+MAX_TRACKS_TRIED = 16  # tracks decoded to find one that is not silent
 MAX_SILENCE_S = 600.0  # decoded of each track to find audio
 MIN_PEAK = 1e-3  # peak at full scale 1: 60 dB below
 
@@ -63,7 +63,7 @@ def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
 
     If all are silent for MAX_SILENCE_S, the first one. The container is consumed.
     """
-    judged = listed[:MAX_TRIED]
+    judged = listed[:MAX_TRACKS_TRIED]
     seconds = {each.index: 0.0 for each in judged}
     sounding: set[int] = set()
     for track, frame in _frames(container, judged, sounding):

@@ -12,7 +12,7 @@ from oscine.audio.ogg_chain import FileSlice
 from oscine.audio.timestamps import first_frame_header
 
 _EBML, _SEGMENT = 0x1A45DFA3, 0x18538067
-_BYTES = 2  # flag of a Xing header with a number of bytes
+_XING_BYTES_FLAG = 2  # flag of a Xing header with a number of bytes
 
 
 def is_truncated(file: BinaryIO | FileSlice) -> bool:
@@ -62,7 +62,7 @@ def mp3_frames_end(file: BinaryIO | FileSlice) -> int | None:
     if head[:1] != b"\xff" or at < 0 or len(head) < at + 16:
         return None
     flags, fields = head[at + 7], head[at + 8 : at + 16]
-    if not flags & _BYTES:
+    if not flags & _XING_BYTES_FLAG:
         return None
     field = fields[4:] if flags & 1 else fields[:4]  # the number of frames comes first
     return start + int.from_bytes(field, "big")

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 
 from oscine.audio.ogg_chain import FileSlice
 
-_TAIL = 4096  # bytes at the end that may be a tag or padding
+_MAX_TAIL_BYTES = 4096  # bytes at the end that may be a tag or padding
 _UNKNOWN_SIZE = 0x7FFF0000  # writers to pipes, which cannot seek, use such a length or 0
 
 
@@ -24,7 +24,7 @@ class WavLengths(NamedTuple):
     @property
     def understated(self) -> bool:
         """Whether there are more samples than the header says: an interrupted recorder."""
-        return self.rest - self.data > _TAIL and not self.chunks_follow
+        return self.rest - self.data > _MAX_TAIL_BYTES and not self.chunks_follow
 
 
 def read_lengths(file: BinaryIO | FileSlice) -> WavLengths | None:

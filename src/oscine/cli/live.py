@@ -18,9 +18,9 @@ from oscine.audio.file_types import container_of
 from oscine.cli.console import raw_stderr, warn, write_stdout
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
-from oscine.formats import LINES
+from oscine.formats import LINE_FORMATS
 from oscine.options import options_of
-from oscine.subtitles import PLAIN, Layout, one_line
+from oscine.subtitles import PLAIN_LAYOUT, Layout, one_line
 from oscine.terminal import printable
 from oscine.types import Segment, Update, Word
 
@@ -56,15 +56,15 @@ class LiveFormat:
     """The output format: txt writes each word once it is final, other line formats sentences."""
 
     format: str = "txt"
-    layout: Layout = PLAIN
+    layout: Layout = PLAIN_LAYOUT
 
 
 def check_live(files: list[str], given: frozenset[str], formats: Sequence[str]) -> None:
     """Raise UsageError for options that contradict --live; `given`: names of explicit options."""
     if files not in ([], [STANDARD_INPUT]):
         raise UsageError("--live reads the microphone, or with - standard input; leave out files")
-    if len(formats) > 1 or formats[0] not in LINES:
-        known = ", ".join(LINES)
+    if len(formats) > 1 or formats[0] not in LINE_FORMATS:
+        known = ", ".join(LINE_FORMATS)
         raise UsageError(f"--live writes to standard output, one format of lines: {known}")
     for name in sorted(given - ALLOWED_OPTIONS - LISTEN_OPTIONS - LAYOUT_OPTIONS):
         raise UsageError(f"{name} does not go with --live; leave it out")
@@ -95,7 +95,7 @@ def listen(
         if how.format == "txt":
             write_final_words(updates)
         else:
-            for text in LINES[how.format](words_to_segments(updates), how.layout):
+            for text in LINE_FORMATS[how.format](words_to_segments(updates), how.layout):
                 write_stdout(text)
     finally:
         signal.signal(signal.SIGINT, before)

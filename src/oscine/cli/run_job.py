@@ -14,7 +14,7 @@ from oscine.cli.jobs import Job
 from oscine.cli.progress import OnProgress, progress_bar
 from oscine.cli.results import ResultStore
 from oscine.errors import Cancelled, DeviceError, OscineError, UsageError
-from oscine.formats import LINES, render, timestamp
+from oscine.formats import LINE_FORMATS, render, timestamp
 from oscine.subtitles import Layout, channel_name
 from oscine.types import Segment, Transcript
 
@@ -127,7 +127,7 @@ def consume(stream: Transcription, job: Job, job_options: JobOptions) -> None:
         except (OscineError, KeyboardInterrupt, MemoryError) as reason:
             stop = reason  # raised after the writer has finished its last cue
 
-    for text in LINES[job_options.output_format](until_stopped(), job_options.layout):
+    for text in LINE_FORMATS[job_options.output_format](until_stopped(), job_options.layout):
         write_stdout(text)
     if stop is not None:
         raise stop
@@ -139,7 +139,7 @@ def streams_to_stdout(job: Job, job_options: JobOptions) -> bool:
     Not with split channels: these are transcribed one after another and merged at the end.
     """
     apart = job_options.options.get("split_channels", False)
-    return not job.targets and job_options.output_format in LINES and not apart
+    return not job.targets and job_options.output_format in LINE_FORMATS and not apart
 
 
 def write_results(

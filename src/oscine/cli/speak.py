@@ -50,7 +50,7 @@ Text: TypeAlias = str | Iterator[str]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
-NO_INPUT = (
+NO_INPUT_MESSAGE = (
     "no input: give a text in quotes, a text file, or - for standard input, as in "
     f"{EXAMPLE}; oscine speak --help lists the options"
 )
@@ -112,7 +112,7 @@ def speak(
         print_voices_and_languages(model)
         return
     if text is None:
-        raise UsageError(NO_INPUT)
+        raise UsageError(NO_INPUT_MESSAGE)
     if text == voice_options.reference == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(args.threads)

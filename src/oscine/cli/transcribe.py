@@ -42,7 +42,7 @@ from oscine.cli.run_job import JobOptions
 from oscine.cli.watch import FolderWatcher, watch
 from oscine.errors import UsageError
 from oscine.files import expand_user
-from oscine.formats import FORMATS, SUBTITLES
+from oscine.formats import FORMATS, SUBTITLE_FORMATS
 from oscine.options import options_of, renamed_options
 from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.command import Dtype, LoadOptions, TranscribeCommand
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 ALL = "all"  # all output formats
-NO_INPUT = (
+NO_INPUT_MESSAGE = (
     "no input: give a file, a folder, or - for standard input; oscine transcribe --help lists the "
     "options"
 )
@@ -233,7 +233,7 @@ def check_inputs(
         if not os.path.isdir(expand_tilde(args.watch)):
             raise UsageError(f"{args.watch or repr('')}: is not a folder; name the one to watch")
     elif not files:
-        raise UsageError(NO_INPUT)
+        raise UsageError(NO_INPUT_MESSAGE)
 
 
 def find_jobs(
@@ -266,7 +266,7 @@ def find_jobs(
 def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:
     """Raise UsageError for layout options without a subtitle format or without word timestamps."""
     for name in layout.requested:
-        if not set(formats) & {*SUBTITLES, ALL}:
+        if not set(formats) & {*SUBTITLE_FORMATS, ALL}:
             raise UsageError(f"{name} is for subtitles; add --output-format srt, vtt or all")
         if not word_timestamps and name in layout.needing_words:
             raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")

@@ -31,8 +31,8 @@ from oscine.errors import UsageError
 from oscine.formats import timestamp
 from oscine.options.transcribe import (
     APPEND_PUNCTUATIONS,
+    DEFAULT_TEMPERATURES,
     PREPEND_PUNCTUATIONS,
-    TEMPERATURES,
     TranscribeOptions,
 )
 from oscine.text.languages import language_code
@@ -61,7 +61,7 @@ DEFAULTS: Mapping[str, Any] = {
     "length_penalty": 1,
     "repetition_penalty": 1,
     "no_repeat_ngram_size": 0,
-    "temperature": TEMPERATURES,
+    "temperature": DEFAULT_TEMPERATURES,
     "compression_ratio_threshold": 2.4,
     "log_prob_threshold": -1.0,
     "no_speech_threshold": 0.6,
@@ -88,7 +88,7 @@ DEFAULTS: Mapping[str, Any] = {
     "language_detection_segments": 1,
 }
 #: The same of BatchedInferencePipeline.transcribe.
-BATCHED: Mapping[str, Any] = {
+BATCHED_DEFAULTS: Mapping[str, Any] = {
     **DEFAULTS,
     "without_timestamps": True,
     "vad_filter": True,
@@ -96,9 +96,9 @@ BATCHED: Mapping[str, Any] = {
     "batch_size": 8,
 }
 #: Options that have another name in oscine.
-RENAMED = {"log_prob_threshold": "logprob_threshold", "max_new_tokens": "sample_len"}
+RENAMED_OPTIONS = {"log_prob_threshold": "logprob_threshold", "max_new_tokens": "sample_len"}
 #: What is refused: of WhisperModel, of transcribe, of download_model, of attributes.
-REFUSED_OF_MODEL = {
+UNSUPPORTED_MODEL_OPTIONS = {
     "num_workers": "calls from any number of threads share the device; leave it out",
     "download_root": "set the environment variable OSCINE_HOME to the folder of models",
     "files": "give the path of a folder or file that holds the model",
@@ -108,17 +108,17 @@ REFUSED_OF_MODEL = {
     "tensor_parallel": "oscine runs a model on one device; leave it out",
     "max_queued_batches": "any number of calls may wait for the device; leave it out",
 }
-REFUSED = {
+UNSUPPORTED_OPTIONS = {
     "chunk_length": "a window is as long as the model's, 30 s; leave it out",
     "prompt_reset_on_temperature": "it is 0.5; leave it out",
 }
-REFUSED_OF_DOWNLOAD = {
+UNSUPPORTED_DOWNLOAD_OPTIONS = {
     "output_dir": "set the environment variable OSCINE_HOME to the folder of models",
-    "cache_dir": REFUSED_OF_MODEL["download_root"],
-    "revision": REFUSED_OF_MODEL["revision"],
-    "use_auth_token": REFUSED_OF_MODEL["use_auth_token"],
+    "cache_dir": UNSUPPORTED_MODEL_OPTIONS["download_root"],
+    "revision": UNSUPPORTED_MODEL_OPTIONS["revision"],
+    "use_auth_token": UNSUPPORTED_MODEL_OPTIONS["use_auth_token"],
 }
-REFUSED_ATTRIBUTES = {
+UNSUPPORTED_ATTRIBUTES = {
     "encode": "oscine.load(name).encode(audio) gives the encoder's output",
     "generate_segments": "use transcribe",
     "hf_tokenizer": "oscine.load(name).tokenizer encodes and decodes",
@@ -192,11 +192,11 @@ class WhisperModel:
         **more: Any,
     ) -> None:
         """Raises UsageError, HubError, CheckpointError, DeviceError."""
-        reject_unknown("WhisperModel", more, REFUSED_OF_MODEL)
+        reject_unknown("WhisperModel", more, UNSUPPORTED_MODEL_OPTIONS)
         asked = {name: value for name, value in more.items() if (name, value) != ("num_workers", 1)}
         if asked.get("use_auth_token") is True:  # the token that is stored is used anyway
             del asked["use_auth_token"]
-        reject_unsupported("WhisperModel", asked, REFUSED_OF_MODEL)
+        reject_unsupported("WhisperModel", asked, UNSUPPORTED_MODEL_OPTIONS)
         where, dtype = to_device(device, device_index), to_dtype(compute_type)
         if cpu_threads:
             set_count(cpu_threads)
@@ -206,7 +206,7 @@ class WhisperModel:
         self.feature_extractor = SimpleNamespace(sampling_rate=SAMPLE_RATE)
 
     def __getattr__(self, name: str) -> Any:
-        raise missing_attribute("WhisperModel", name, REFUSED_ATTRIBUTES)
+        raise missing_attribute("WhisperModel", name, UNSUPPORTED_ATTRIBUTES)
 
     @property
     def supported_languages(self) -> list[str]:
@@ -298,13 +298,13 @@ class BatchedInferencePipeline:
     def transcribe(
         self, audio: Any, language: str | None = None, task: str = "transcribe", **options: Any
     ) -> tuple[Iterator[Segment], TranscriptionInfo]:
-        """As WhisperModel.transcribe; `options`: those in BATCHED.
+        """As WhisperModel.transcribe; `options`: those in BATCHED_DEFAULTS.
 
         A prompt is shown to each window, no window sees the text of another, and of several
         temperatures the first is taken.
         """
-        reject_unknown("transcribe", options, BATCHED)
-        asked = {**BATCHED, **options, "language": language, "task": task}
+        reject_unknown("transcribe", options, BATCHED_DEFAULTS)
+        asked = {**BATCHED_DEFAULTS, **options, "language": language, "task": task}
         temperature = asked["temperature"]
         if isinstance(temperature, list | tuple):
             asked["temperature"] = temperature[:1]
@@ -315,12 +315,12 @@ class BatchedInferencePipeline:
 
 def translate_options(asked: Mapping[str, Any]) -> tuple[dict[str, Any], VadOptions | None]:
     """Options in oscine's names, and how speech is listened for (None: not at all)."""
-    options = {name: value for name, value in asked.items() if name not in REFUSED}
-    odd = {name: asked[name] for name in REFUSED if asked[name] != DEFAULTS[name]}
-    reject_unsupported("transcribe", odd, REFUSED)
+    options = {name: value for name, value in asked.items() if name not in UNSUPPORTED_OPTIONS}
+    odd = {name: asked[name] for name in UNSUPPORTED_OPTIONS if asked[name] != DEFAULTS[name]}
+    reject_unsupported("transcribe", odd, UNSUPPORTED_OPTIONS)
     if odd:  # None of an option whose default is another
         raise UsageError(f"transcribe cannot do {odd}: leave it out")
-    for theirs, ours in RENAMED.items():
+    for theirs, ours in RENAMED_OPTIONS.items():
         options[ours] = options.pop(theirs)
     prompt = options["initial_prompt"]
     if prompt is not None and not isinstance(prompt, str):
@@ -381,8 +381,8 @@ def _segments(stream: Any) -> Iterator[Segment]:
 
 def download_model(size_or_id: str, local_files_only: bool = False, **more: Any) -> str:
     """The folder of a model, fetched if need be. Raises UsageError, HubError."""
-    reject_unknown("download_model", more, REFUSED_OF_DOWNLOAD)
-    reject_unsupported("download_model", more, REFUSED_OF_DOWNLOAD)
+    reject_unknown("download_model", more, UNSUPPORTED_DOWNLOAD_OPTIONS)
+    reject_unsupported("download_model", more, UNSUPPORTED_DOWNLOAD_OPTIONS)
     return str(hub.resolve(size_or_id, offline=local_files_only))
 
 

@@ -30,7 +30,11 @@ from oscine.compat.arguments import (
 )
 from oscine.errors import UsageError
 from oscine.formats import timestamp
-from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, TEMPERATURES
+from oscine.options.transcribe import (
+    APPEND_PUNCTUATIONS,
+    DEFAULT_TEMPERATURES,
+    PREPEND_PUNCTUATIONS,
+)
 from oscine.terminal import strip_controls
 from oscine.text.languages import LANGUAGES
 from oscine.types import Samples
@@ -52,12 +56,12 @@ __all__ = [
 
 N_SAMPLES = 30 * SAMPLE_RATE
 N_FRAMES = N_SAMPLES // HOP_LENGTH
-NUMPY = "NumPy"  # the name of the CPU as a model's device
+CPU_DEVICE_NAME = "NumPy"  # the name of the CPU as a model's device
 
 #: Options of transcribe besides those of DecodingOptions, with openai-whisper's defaults.
 DEFAULTS: Mapping[str, Any] = {
     "verbose": None,
-    "temperature": TEMPERATURES,
+    "temperature": DEFAULT_TEMPERATURES,
     "compression_ratio_threshold": 2.4,
     "logprob_threshold": -1.0,
     "no_speech_threshold": 0.6,
@@ -71,12 +75,12 @@ DEFAULTS: Mapping[str, Any] = {
     "hallucination_silence_threshold": None,
 }
 #: Unsupported options of load_model, transcribe and decode, and attributes -> what to use instead.
-REFUSED_OF_MODEL = {
+UNSUPPORTED_MODEL_OPTIONS = {
     "download_root": "set the environment variable OSCINE_HOME to the folder of models",
     "in_memory": "weights are memory-mapped; leave it out",
 }
-REFUSED = {"prompt": "use initial_prompt"}
-REFUSED_ATTRIBUTES = {
+UNSUPPORTED_OPTIONS = {"prompt": "use initial_prompt"}
+UNSUPPORTED_ATTRIBUTES = {
     "encoder": "oscine.load(name).encode(audio) gives the encoder's output",
     "embed_audio": "oscine.load(name).encode(audio) gives the encoder's output",
     "decoder": "use decode",
@@ -174,12 +178,12 @@ class Whisper:
         self.num_languages = len(model.languages) if model.multilingual else 99
 
     def __getattr__(self, name: str) -> Any:
-        raise missing_attribute("Whisper", name, REFUSED_ATTRIBUTES)
+        raise missing_attribute("Whisper", name, UNSUPPORTED_ATTRIBUTES)
 
     @property
     def device(self) -> str:
         """cpu, or the name of the GPU."""
-        return "cpu" if self._model.device == NUMPY else str(self._model.device)
+        return "cpu" if self._model.device == CPU_DEVICE_NAME else str(self._model.device)
 
     def to(self, device: Any) -> Whisper:
         """Return itself if it is on that device. Raises UsageError otherwise."""
@@ -212,8 +216,8 @@ def load_model(name: str, device: Any = None, **more: Any) -> Whisper:
 
     Raises UsageError, HubError, CheckpointError, DeviceError.
     """
-    reject_unknown("load_model", more, REFUSED_OF_MODEL)
-    reject_unsupported("load_model", more, REFUSED_OF_MODEL)
+    reject_unknown("load_model", more, UNSUPPORTED_MODEL_OPTIONS)
+    reject_unsupported("load_model", more, UNSUPPORTED_MODEL_OPTIONS)
     return Whisper(load_whisper(name, to_device(device)))
 
 
@@ -302,7 +306,7 @@ def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
     """
     of_windows = {each.name: each.default for each in fields(DecodingOptions)}
     reject_unknown("transcribe", options, [*DEFAULTS, *of_windows])
-    reject_unsupported("transcribe", options, REFUSED)
+    reject_unsupported("transcribe", options, UNSUPPORTED_OPTIONS)
     asked = {**of_windows, **DEFAULTS, **options}
     del asked["prompt"]
     verbose = asked.pop("verbose")

@@ -39,9 +39,9 @@ PULL: Final = 15  # (number of an iterator, index): requests an item
 LOG: Final = 16  # (name, level, text)
 LOST: Final = 17  # (reason,): made by the parent for a worker that has exited
 
-PIECE = 1 << 20  # bytes written at a time
-_HEAD = struct.Struct(">QHI")
-_SIZE = struct.Struct(">Q")
+MAX_WRITE_BYTES = 1 << 20  # bytes written at a time
+_HEADER = struct.Struct(">QHI")
+_PART_SIZE = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,15 @@ class Connection:
         buffers: list[pickle.PickleBuffer] = []
         body = pickle.dumps(said, 5, buffer_callback=buffers.append)
         parts = [memoryview(body), *(buffer.raw() for buffer in buffers)]
-        sizes = b"".join(_SIZE.pack(part.nbytes) for part in parts)
-        self._waiting.put([memoryview(_HEAD.pack(request, kind, len(parts)) + sizes), *parts])
+        sizes = b"".join(_PART_SIZE.pack(part.nbytes) for part in parts)
+        self._waiting.put([memoryview(_HEADER.pack(request, kind, len(parts)) + sizes), *parts])
 
     def receive(self) -> Message:
         """Wait for the next message. Raises EOFError, OSError if the other process has exited."""
-        request, kind, count = _HEAD.unpack(exactly(self._incoming, _HEAD.size))
-        sizes = [_SIZE.unpack(exactly(self._incoming, _SIZE.size))[0] for _ in range(count)]
+        request, kind, count = _HEADER.unpack(exactly(self._incoming, _HEADER.size))
+        sizes = [
+            _PART_SIZE.unpack(exactly(self._incoming, _PART_SIZE.size))[0] for _ in range(count)
+        ]
         body, *buffers = [exactly(self._incoming, size) for size in sizes]
         return Message(request, kind, body, buffers)
 
@@ -95,6 +97,6 @@ class Connection:
         """Write a message and release its memory; False at the end."""
         parts = self._waiting.get()
         for part in parts:
-            for start in range(0, part.nbytes, PIECE):
-                write_all(self._outgoing, part[start : start + PIECE])
+            for start in range(0, part.nbytes, MAX_WRITE_BYTES):
+                write_all(self._outgoing, part[start : start + MAX_WRITE_BYTES])
         return bool(parts)

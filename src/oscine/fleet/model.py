@@ -40,7 +40,7 @@ from oscine.types import Audio
 MAX_TRIES = 2  # of a request: it may be what ends the processes
 MAX_REPLAY_BYTES = 64 << 20  # of an iterator's items, to begin again: 17 minutes of live audio
 LAST_SAMPLES, LAST_ITEMS = 120_000, 100  # of what was delivered, by which it is known again
-TOLERANCE = 0.01  # of full scale, seconds or a probability
+REPLAY_TOLERANCE = 0.01  # of full scale, seconds or a probability
 NO_SAMPLES = np.zeros(0, np.float32)
 LOCAL_ATTRIBUTES = ("engine", "runner")  # of a model, which stay in their process
 AUDIO_PARAMETERS = ("audio", "reference")  # the parameters that take one
@@ -192,11 +192,11 @@ def _end_of(before: Any, item: Any) -> Any:
 
 
 def nearly_equal(one: Any, other: Any) -> bool:
-    """Whether two results are equal within TOLERANCE: values from another batch differ slightly."""
+    """Whether two results are equal within REPLAY_TOLERANCE: another batch's values may differ."""
     if isinstance(one, np.ndarray):
-        return one.shape == np.shape(other) and bool(np.allclose(one, other, 0, TOLERANCE))
+        return one.shape == np.shape(other) and bool(np.allclose(one, other, 0, REPLAY_TOLERANCE))
     if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, abs_tol=TOLERANCE)
+        return math.isclose(one, other, abs_tol=REPLAY_TOLERANCE)
     if is_dataclass(one) and type(one) is type(other):
         names = [field.name for field in fields(one)]
         return all(nearly_equal(getattr(one, name), getattr(other, name)) for name in names)

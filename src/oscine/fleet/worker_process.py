@@ -25,7 +25,7 @@ from oscine.fleet import messages
 from oscine.fleet.messages import NO_REQUEST, Connection, Message
 
 Load = Callable[..., Any]
-STOPS = (messages.CANCEL, messages.INTERRUPT, messages.CLOSE, messages.DROP)
+STOP_KINDS = (messages.CANCEL, messages.INTERRUPT, messages.CLOSE, messages.DROP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def serve(link: Connection, load: Load) -> None:
             jobs[number] = RequestHandler(model, number, link)
             Thread(target=jobs[number].run, name=f"oscine request {number}", daemon=True).start()
         if (job := jobs.get(number)) is not None:
-            if kind in STOPS:
+            if kind in STOP_KINDS:
                 job.stopped.set()
             job.inbox.put(message)
 

@@ -66,7 +66,7 @@ DAWN_NO_ROBUSTNESS = "disable_robustness"
 #: Parts of messages of either implementation, and of drivers, that mean a lost device.
 LOSS_MESSAGES = ("is lost", "was lost", "DEVICE_LOST", "DeviceLost", "Could not map buffer")
 LOSS_LOG_PREFIXES = ("DEVICE LOST", "The WGPU device was lost")
-WAIT_NS = 100_000_000  # timeout of one wait in Dawn: Python handles signals between two of them
+WAIT_TIMEOUT_NS = 100_000_000  # of one wait in Dawn: Python handles signals between two
 WAITS_PER_TICK = 10  # waits that time out before the device is ticked
 TYPE_RANK = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 #: The APIs to open a GPU with, best first; OpenGL would list the same GPUs again.
@@ -254,7 +254,7 @@ class Device:
         future = getattr(promise, "_wgpu_future_id", None)
         if self.adapter.implementation == "dawn" and future is not None:
             waits = 0
-            while promise._state == "pending" and not wait_any_future(future, WAIT_NS):
+            while promise._state == "pending" and not wait_any_future(future, WAIT_TIMEOUT_NS):
                 waits += 1
                 if waits % WAITS_PER_TICK == 0:  # in a tick a loss comes to light
                     dawn_api().libf.wgpuDeviceTick(self.handle._internal)

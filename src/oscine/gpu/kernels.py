@@ -16,11 +16,11 @@ from importlib.resources.abc import Traversable
 
 from oscine.gpu.device import Device
 
-USE = re.compile(
+USE_PATTERN = re.compile(
     r"^// use (?P<part>\w+)(?: for (?P<parameter>\w+): (?P<values>.+))?$", re.MULTILINE
 )
 #: Lines that Tint demands and naga refuses, or has no use for: f16 goes with matrix units.
-TINT_ONLY = re.compile(
+TINT_ONLY_PATTERN = re.compile(
     r"^(enable (subgroups|f16|chromium_experimental_subgroup_matrix)"
     r"|diagnostic\(off, (chromium\.subgroup_matrix|subgroup)_uniformity\));\n",
     re.MULTILINE,
@@ -48,7 +48,7 @@ def source_of(name: str) -> str:
 def choices_of(name: str) -> dict[str, tuple[str, ...]]:
     """The values of each parameter that chooses a text in a kernel or in its shared texts."""
     found: dict[str, tuple[str, ...]] = {}
-    for use in USE.finditer(source_of(name)):
+    for use in USE_PATTERN.finditer(source_of(name)):
         if use["parameter"]:
             found[use["parameter"]] = tuple(use["values"].split(", "))
         found = choices_of(use["part"]) | found
@@ -64,7 +64,7 @@ def text(name: str, **chosen: str) -> str:
             part = f"{part.rpartition('_')[0]}_{chosen[use['parameter']]}"
         return text(part, **chosen)
 
-    return USE.sub(paste, source_of(name))
+    return USE_PATTERN.sub(paste, source_of(name))
 
 
 def to_wgsl(value: Parameter) -> str:
@@ -89,11 +89,11 @@ def load(name: str, **parameters: Parameter) -> str:
 
 
 def adapt_to_compiler(source: str, implementation: str) -> str:
-    """The source for naga (wgpu) or Tint (Dawn): `enable` lines first, TINT_ONLY only for Tint."""
+    """The source for naga (wgpu), without the directives of Tint alone, or for Tint (Dawn)."""
     if implementation == "wgpu":
-        return TINT_ONLY.sub("", source)
-    heads = [match[0] for match in TINT_ONLY.finditer(source)]
-    return "".join(dict.fromkeys(heads)) + TINT_ONLY.sub("", source)
+        return TINT_ONLY_PATTERN.sub("", source)
+    heads = [match[0] for match in TINT_ONLY_PATTERN.finditer(source)]
+    return "".join(dict.fromkeys(heads)) + TINT_ONLY_PATTERN.sub("", source)
 
 
 class PipelineCache:

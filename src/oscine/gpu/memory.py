@@ -15,7 +15,7 @@ from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 
-COPY_BYTES = 8 << 20  # of a buffer for copies within a slot: WebGPU copies between two only
+COPY_BUFFER_BYTES = 8 << 20  # of a buffer for copies within a slot: WebGPU copies between two only
 
 
 def mebibytes(nbytes: int) -> str:
@@ -197,7 +197,7 @@ class Memory:
 
     def copy_scratch(self, size: int) -> Tensor:
         """Memory for copies of items of that many bytes within a slot, made on first use."""
-        nbytes = min(size, COPY_BYTES)
+        nbytes = min(size, COPY_BUFFER_BYTES)
         if self.scratch is None or self.scratch.nbytes < nbytes:
             self.scratch = self.zeros((nbytes,), np.uint8)
         return self.scratch

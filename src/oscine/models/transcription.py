@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 MIN_AUDIBLE_POWER = 1e-6  # mean square at full scale 1: 60 dB below it
 MAX_CANCELLED_SHARE = 0.01  # of a channel's power, left in the mix of channels that cancel out
 MAX_POWER_BLOCKS = 150  # of 4 s: power is measured over the first ten minutes
-CHANNELS_CANCEL = (
+CHANNELS_CANCEL_WARNING = (
     "mixed, its channels cancel each other out; to transcribe each: --split-channels, "
     "split_channels=True"
 )
@@ -176,7 +176,7 @@ class Transcription(Iterator[Segment]):
         self._speech.append((channel, speech))
         undetected = speech.spans is None and channel is None and speech.duration > 0
         if undetected and not self._source.quiet and channels_cancel(self._source):
-            self._source.warn(f"{self._source.name}: {CHANNELS_CANCEL}")
+            self._source.warn(f"{self._source.name}: {CHANNELS_CANCEL_WARNING}")
         self._add_time("audio", started)
         self.duration = max(self.duration, speech.duration)
         self.listened = max(self.listened, speech.timeline.duration)
@@ -200,7 +200,7 @@ class Transcription(Iterator[Segment]):
         if speech.spans is None or not speech.duration > 0:
             return "it is shorter than 10 ms"
         if channel is None and channels_cancel(self._source):
-            return CHANNELS_CANCEL
+            return CHANNELS_CANCEL_WARNING
         return "no speech detected; to transcribe it anyway: --no-vad, vad_filter=False"
 
     def _check_cancelled(self, *_: int) -> None:

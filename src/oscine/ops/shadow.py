@@ -24,7 +24,7 @@ from oscine.ops.reference import Reference, ReferencePlan
 from oscine.ops.webgpu import Gpu
 from oscine.tree import tree_leaves, tree_map
 
-LIMIT = MATRIX_LIMIT  # a wrong kernel differs by far more, rounding by less
+DIFFERENCE_LIMIT = MATRIX_LIMIT  # a wrong kernel differs by far more, rounding by less
 
 OP_EFFECTS = op_effects(Ops)
 
@@ -105,7 +105,7 @@ class Shadow:
     ) -> None:
         """Raise DeviceError where the two sides of an op differ."""
         error = difference(expected, actual)
-        if error > LIMIT:
+        if error > DIFFERENCE_LIMIT:
             shapes = ", ".join(str(tree.shape) for tree in operands if isinstance(tree, Pair))
             raise DeviceError(
                 f"{self.gpu.name}: {name} (call {self.calls}, operands {shapes}) differs from "

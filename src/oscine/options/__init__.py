@@ -25,7 +25,7 @@ Check = Callable[[str, Any], Any]
 #: Families of models, as messages and help call them.
 WHISPER, PARAKEET, QWEN3_TTS = "Whisper", "Parakeet", "Qwen3-TTS"
 
-_RECORD = "oscine.option"  # key in the metadata of a dataclass field
+_RECORD_KEY = "oscine.option"  # key in the metadata of a dataclass field
 _read: dict[type[Any], Mapping[str, Option]] = {}
 
 
@@ -87,7 +87,9 @@ class Option:
 
 def option(default: Any, check: Check, help: str, group: str, **more: Any) -> Any:
     """Make a dataclass field that is an option; `more`: other fields of Option."""
-    return field(default=default, metadata={_RECORD: Option(default, check, help, group, **more)})
+    return field(
+        default=default, metadata={_RECORD_KEY: Option(default, check, help, group, **more)}
+    )
 
 
 def options_of(kind: type[Any]) -> Mapping[str, Option]:
@@ -96,9 +98,11 @@ def options_of(kind: type[Any]) -> Mapping[str, Option]:
         types = get_type_hints(kind)
         _read[kind] = MappingProxyType(
             {
-                each.name: replace(each.metadata[_RECORD], name=each.name, type=types[each.name])
+                each.name: replace(
+                    each.metadata[_RECORD_KEY], name=each.name, type=types[each.name]
+                )
                 for each in fields(kind)
-                if _RECORD in each.metadata
+                if _RECORD_KEY in each.metadata
             }
         )
     return _read[kind]

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_SPEAKERS = "speakers are not told apart yet; split_channels tells channels apart"
-_NAMED = "results are named after their recordings: use output_dir, or > FILE for one"
-_WINDOWS = "long recordings are cut at pauses; vad_max_speech_duration_s splits longer speech"
-_ATTENTION = "attention is computed as the device does it best; leave it out"
-_CACHE = "set the environment variable OSCINE_HOME"
-_DEVICE = "use device gpu:N, or a part of the adapter's name"
-_WORDS = "word_timestamps needs no other model: times come from the attention of this one"
-_ONE_LINE = "json is in one line, which python -m json.tool FILE indents"
-_FIXED = "there is nothing to choose; leave it out"
+_SPEAKERS_HINT = "speakers are not told apart yet; split_channels tells channels apart"
+_OUTPUT_NAME_HINT = "results are named after their recordings: use output_dir, or > FILE for one"
+_CHUNK_LENGTH_HINT = (
+    "long recordings are cut at pauses; vad_max_speech_duration_s splits longer speech"
+)
+_ATTENTION_HINT = "attention is computed as the device does it best; leave it out"
+_CACHE_FOLDER_HINT = "set the environment variable OSCINE_HOME"
+_DEVICE_HINT = "use device gpu:N, or a part of the adapter's name"
+_WORD_TIMES_HINT = "word_timestamps needs no other model: times come from the attention of this one"
+_ONE_LINE_JSON_HINT = "json is in one line, which python -m json.tool FILE indents"
+_NO_CHOICE_HINT = "there is nothing to choose; leave it out"
 
 #: A name, or a name and its value -> the option that takes the value, or all arguments that replace
 #: it: none if the default already does it, or if it names a recording.
@@ -83,13 +85,13 @@ HINTS: dict[str, str] = _answers(
             "use max_line_width, with word_timestamps and max_line_count 1: cues of one line"
         ),
         "-et --entropy-thold": "use compression_ratio_threshold, which finds repetition too",
-        "-wt --word-thold -dtw --dtw": _WORDS,
+        "-wt --word-thold -dtw --dtw": _WORD_TIMES_HINT,
         "-ac --audio-ctx": "a window has 30 s, as the model was trained; leave it out",
         "-debug --debug-mode --log-level": "use verbose",
-        "-di --diarize -tdrz --tinydiarize --speaker-name --speaker-num": _SPEAKERS,
-        "--min-speakers --max-speakers --diarize-model --speaker-embeddings": _SPEAKERS,
-        "--hf-token": f"no model here needs a token; {_SPEAKERS}",
-        "-of --output-file --output-template --output-name": _NAMED,
+        "-di --diarize -tdrz --tinydiarize --speaker-name --speaker-num": _SPEAKERS_HINT,
+        "--min-speakers --max-speakers --diarize-model --speaker-embeddings": _SPEAKERS_HINT,
+        "--hf-token": f"no model here needs a token; {_SPEAKERS_HINT}",
+        "-of --output-file --output-template --output-name": _OUTPUT_NAME_HINT,
         "-ocsv --output-csv": "use output_format tsv, which has the same columns",
         "-owts --output-words": "use highlight_words, which underlines words in srt and vtt",
         "-ps --print-special -ls --log-score": "output_format json has tokens and scores",
@@ -97,26 +99,26 @@ HINTS: dict[str, str] = _answers(
             "output_format json has the probability of each word, with word_timestamps"
         ),
         "-dl --detect-language": "output_format json has it, as has detect_language in Python",
-        "-dev --device-index": _DEVICE,
-        "-fa --flash-attn -nfa --no-flash-attn": _ATTENTION,
+        "-dev --device-index": _DEVICE_HINT,
+        "-fa --flash-attn -nfa --no-flash-attn": _ATTENTION_HINT,
         "-vm --vad-model": "the detector comes with oscine: vad_filter, which is on",
-        "-vo --vad-samples-overlap": _FIXED,
+        "-vo --vad-samples-overlap": _NO_CHOICE_HINT,
         "--suppress-regex": "use suppress_tokens, ids with commas between",
         "--grammar --grammar-rule --grammar-penalty": "use hotwords; there are no grammars",
         # faster-whisper and whisper-ctranslate2
         "--compute-type": ("use dtype f16 or f32; int8 weights are read as they are and unpacked"),
         "--num-workers": "any number of threads may use one model; see batch_size",
-        "--download-root --cache-directory --cache-dir": _CACHE,
-        "--chunk-length --chunk-size --chunk-duration --overlap-duration": _WINDOWS,
+        "--download-root --cache-directory --cache-dir": _CACHE_FOLDER_HINT,
+        "--chunk-length --chunk-size --chunk-duration --overlap-duration": _CHUNK_LENGTH_HINT,
         "--prompt-reset-on-temperature": "it is 0.5, as upstream; leave it out",
-        "--pretty-json": _ONE_LINE,
-        "-p": f"batch_size decodes several windows at once; {_ONE_LINE}",
+        "--pretty-json": _ONE_LINE_JSON_HINT,
+        "-p": f"batch_size decodes several windows at once; {_ONE_LINE_JSON_HINT}",
         "--live-volume-threshold": "speech is found by a network: use vad_threshold",
         "--live-input-device --live-input-device-sample-rate": (
             "live takes the system's microphone, or raw samples through -"
         ),
         # WhisperX
-        "--align-model --interpolate-method": _WORDS,
+        "--align-model --interpolate-method": _WORD_TIMES_HINT,
         "--return-char-alignments": "words have times, characters none; use word_timestamps",
         "--vad-method": "the detector is Silero's, which comes with oscine; leave it out",
         "--suppress-numerals": "use suppress_tokens with the ids of the digits",
@@ -124,7 +126,7 @@ HINTS: dict[str, str] = _answers(
         # parakeet-mlx
         "--decoding": "decoding is greedy, beam search is for Whisper; leave it out",
         "--bf16": "use dtype f16",
-        "--full-attention --local-attention --local-attention-context-size": _ATTENTION,
+        "--full-attention --local-attention --local-attention-context-size": _ATTENTION_HINT,
         "--version": "oscine --version prints it",
     }
 )

@@ -20,7 +20,7 @@ from oscine.options import Check
 Clip: TypeAlias = tuple[float, float | None]
 
 #: A time as media players show it, [H:]MM:SS[.fff]: only the first part may be 60 or more.
-_CLOCK = re.compile(
+_CLOCK_PATTERN = re.compile(
     r"(?:([0-9]{1,6}):(?=[0-5]?[0-9]:))?([0-9]{1,6}):([0-5]?[0-9](?:\.[0-9]{1,9})?)"
 )
 
@@ -217,7 +217,7 @@ def parse_clips(name: str, value: Any) -> tuple[Clip, ...]:
 
 
 def _clip_end(name: str, value: Any) -> float:
-    if isinstance(value, str) and (match := _CLOCK.fullmatch(value.strip())):
+    if isinstance(value, str) and (match := _CLOCK_PATTERN.fullmatch(value.strip())):
         hours, minutes, rest = match.groups()
         return int(hours or 0) * 3600 + int(minutes) * 60 + float(rest)
     try:

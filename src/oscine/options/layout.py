@@ -11,7 +11,7 @@ from oscine.options.checks import flag, integer, number
 MIN_CUE_S = 0.125  # three frames of a film: a shorter cue cannot be seen
 MAX_CUE_S = 60.0
 CUE_OPTIONS = ("min_cue_time", "max_cps")  # options that need no word times
-_WRITER = "give it to formats.Layout, or to the command"
+_LAYOUT_HINT = "give it to formats.Layout, or to the command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +26,28 @@ class Layout:
     # fmt: off
     max_line_width: int | None = option(
         None, integer(1, strict=True), "Most characters per line.", Group.SUBTITLES,
-        python_hint=_WRITER)
+        python_hint=_LAYOUT_HINT)
     max_line_count: int | None = option(
         None, integer(1, strict=True), "Most lines per cue, across segments; needs a width.",
-        Group.SUBTITLES, python_hint=_WRITER)
+        Group.SUBTITLES, python_hint=_LAYOUT_HINT)
     max_words_per_line: int | None = option(
         None, integer(1, strict=True), "Most words per cue; without a width.", Group.SUBTITLES,
-        python_hint=_WRITER)
+        python_hint=_LAYOUT_HINT)
     highlight_words: bool = option(
-        False, flag, "Underline each word as it is spoken.", Group.SUBTITLES, python_hint=_WRITER)
+        False, flag, "Underline each word as it is spoken.", Group.SUBTITLES,
+        python_hint=_LAYOUT_HINT)
     clause_breaks: bool = option(
         False, flag, "End lines and cues after clauses, where the width allows.", Group.SUBTITLES,
-        python_hint=_WRITER)
+        python_hint=_LAYOUT_HINT)
     min_cue_time: float | None = option(
         None, number("be 0 to 60 seconds", lambda x: 0 <= x <= MAX_CUE_S, strict=True),
         "Least time of a cue, s: a shorter one lasts longer or is joined to the next.",
-        Group.SUBTITLES, default_text=f"{MIN_CUE_S:g}", python_hint=_WRITER)
+        Group.SUBTITLES, default_text=f"{MIN_CUE_S:g}", python_hint=_LAYOUT_HINT)
     max_cps: float | None = option(
         None, number("be 1 to 1000 characters a second", lambda x: 1 <= x <= 1000, strict=True),
         "Reading speed, characters a second: cues last longer where there is time.",
-        Group.SUBTITLES, python_hint=_WRITER, renamed_from={"max_chars_per_second": "use max_cps"})
+        Group.SUBTITLES, python_hint=_LAYOUT_HINT,
+        renamed_from={"max_chars_per_second": "use max_cps"})
     # fmt: on
 
     def __post_init__(self) -> None:

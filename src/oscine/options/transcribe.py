@@ -41,9 +41,9 @@ from oscine.text.languages import language_code
 Task: TypeAlias = Literal["transcribe", "translate"]
 Batch: TypeAlias = int | str | None  # "auto": the model chooses
 
-TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+DEFAULT_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.001, 1000.0  # beyond, logits / t become infinite or equal
-BEST_OF = 5
+DEFAULT_BEST_OF = 5
 MAX_BEAMS = 16
 MAX_SAMPLES = 64  # of best_of, and finished hypotheses of a beam search
 MAX_BATCH_SIZE = 64
@@ -53,7 +53,7 @@ APPEND_PUNCTUATIONS = "\"'.。,，!！?？:：”)]}、"
 SILENCE_GAP_S = 2.0  # pause between two words that ends a segment
 MAX_SEGMENT_S = 30.0  # a single word may be longer
 
-_OF_WORDS = "only Parakeet's segments are made of words; Whisper's are its own"
+_WORD_SEGMENTS_HINT = "only Parakeet's segments are made of words; Whisper's are its own"
 _above_0_s = positive("be seconds above 0", strict=True, infinite=True)
 
 
@@ -114,13 +114,13 @@ class SegmentOptions:
     # fmt: off
     max_words: int | None = option(
         None, integer(1, strict=True), "Most words per segment.", Group.SEGMENTS,
-        families=(PARAKEET,), refusal=f"{_OF_WORDS}; subtitles have max_words_per_line")
+        families=(PARAKEET,), refusal=f"{_WORD_SEGMENTS_HINT}; subtitles have max_words_per_line")
     silence_gap: float | None = option(
         None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
-        default_text=f"{SILENCE_GAP_S:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+        default_text=f"{SILENCE_GAP_S:g}", families=(PARAKEET,), refusal=_WORD_SEGMENTS_HINT)
     max_duration: float | None = option(
         None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
-        default_text=f"{MAX_SEGMENT_S:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+        default_text=f"{MAX_SEGMENT_S:g}", families=(PARAKEET,), refusal=_WORD_SEGMENTS_HINT)
     # fmt: on
 
 
@@ -169,12 +169,12 @@ class DecodingOptions(WordOptions, FallbackThresholds):
         None, text, "Words that may occur, for each window.", Group.CONTEXT, unique=True)
 
     temperature: tuple[float, ...] = option(
-        TEMPERATURES, temperatures(MIN_TEMPERATURE, MAX_TEMPERATURE),
+        DEFAULT_TEMPERATURES, temperatures(MIN_TEMPERATURE, MAX_TEMPERATURE),
         "0: always the most likely token.",
         Group.SEARCH, cli_default=0.0, families=(WHISPER,), no_op_values=((0.0,),), unique=True)
     best_of: int | None = option(
         None, integer(1, MAX_SAMPLES), "Samples above temperature 0.", Group.SEARCH,
-        default_text=f"{BEST_OF}", families=(WHISPER,), no_op_values=(1,))
+        default_text=f"{DEFAULT_BEST_OF}", families=(WHISPER,), no_op_values=(1,))
     beam_size: int | None = option(
         None, integer(1, MAX_BEAMS), "Beams at temperature 0.", Group.SEARCH,
         default_text="1, greedy", families=(WHISPER,), no_op_values=(1,))

@@ -123,15 +123,15 @@ yue: cantonese, zh-yue, yue chinese, 粵語, 粤语, 廣東話, 广东话
 #: Values that mean language detection; und is for undetermined in files.
 AUTO = ("auto", "und")
 
-_APOSTROPHES = re.compile(r"['’‘ʻʼ`]")  # apostrophes, of which there are many
-_LANGUAGE_TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
+_APOSTROPHE_PATTERN = re.compile(r"['’‘ʻʼ`]")  # apostrophes, of which there are many
+_LANGUAGE_TAG_PATTERN = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
 
 
 def _lookup_key(name: str) -> str:
     """A name without case, accents, apostrophes and double spaces, as the key for lookup."""
     letters = unicodedata.normalize("NFKD", name.casefold())
     bare = "".join(each for each in letters if unicodedata.category(each) != "Mn")
-    return " ".join(_APOSTROPHES.sub("", bare).casefold().split())
+    return " ".join(_APOSTROPHE_PATTERN.sub("", bare).casefold().split())
 
 
 def _parse_table() -> dict[str, list[str]]:
@@ -162,7 +162,7 @@ def find_language(name: str) -> str | None:
     if key in _CODE_OF_NAME:
         return _CODE_OF_NAME[key]
     tag = re.split("[.@]", key)[0].replace("_", "-")
-    if not _LANGUAGE_TAG.fullmatch(tag):
+    if not _LANGUAGE_TAG_PATTERN.fullmatch(tag):
         return None
     parts = tag.split("-")
     prefixes = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))

@@ -14,10 +14,12 @@ from itertools import chain
 #: A block that is longer, or has more brackets (slow to parse), is parsed in parts.
 _MAX_BLOCK_CHARACTERS, _MAX_BLOCK_BRACKETS = 100_000, 1000
 _MAX_FRONT_MATTER_LINES = 1000  # lines of front matter
-_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*(?P<mark>`{3,}|~{3,})(?P<info>[^\n]*)")
-_FRONT_MATTER = re.compile(r"[\w\"'-][^:=\n]{0,100}[:=]|#")
+_FENCE_PATTERN = re.compile(
+    r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*(?P<mark>`{3,}|~{3,})(?P<info>[^\n]*)"
+)
+_FRONT_MATTER_PATTERN = re.compile(r"[\w\"'-][^:=\n]{0,100}[:=]|#")
 #: Blocks that are skipped, blank lines included: the start of their first line, and their end.
-_SKIPPED = (("<!--", "-->"), ("<script", "</script>"), ("<style", "</style>"))
+_SKIPPED_BLOCKS = (("<!--", "-->"), ("<script", "</script>"), ("<style", "</style>"))
 
 
 def split_blocks(parts: Iterable[str]) -> Iterator[str]:
@@ -86,7 +88,7 @@ def _skip_front_matter(lines: Iterator[str]) -> Iterator[str]:
         if line.rstrip() == mark or (mark == "---" and line.rstrip() == "..."):
             break
         if len(kept) > _MAX_FRONT_MATTER_LINES or (
-            len(kept) == 2 and not _FRONT_MATTER.match(line)
+            len(kept) == 2 and not _FRONT_MATTER_PATTERN.match(line)
         ):
             yield from kept
             break
@@ -115,12 +117,14 @@ def _skip_code_and_comments(lines: Iterator[str]) -> Iterator[str]:
         if end:
             end = "" if end in begin else end
             continue
-        found = _FENCE.match(line)
+        found = _FENCE_PATTERN.match(line)
         if found is not None and not ("`" in found["mark"] and "`" in found["info"]):
             fence, before = found["mark"], line[: found.start("mark")]
             quoted = ">" in before
             nested = not quoted and (len(before) > 3 or bool(before.strip()))
-        end = next((over for mark, over in _SKIPPED if _opens_skipped(begin, mark, over)), "")
+        end = next(
+            (over for mark, over in _SKIPPED_BLOCKS if _opens_skipped(begin, mark, over)), ""
+        )
         if not end:
             yield line
 

@@ -11,7 +11,7 @@ from oscine.errors import UsageError
 #: The longest pause of one mark; a longer one is probably a mistake of the unit.
 MAX_PAUSE_S = 60.0
 _MAX_MARK_CHARACTERS = 40  # of a mark that arrives in parts
-PAUSE_MARK = re.compile(
+PAUSE_MARK_PATTERN = re.compile(
     r"\[pause[ \t]{1,8}(\d{1,8}(?:\.\d{1,8})?)[ \t]{0,8}(ms|s)\]", re.IGNORECASE
 )
 
@@ -36,7 +36,7 @@ def split_pauses(parts: Iterable[str]) -> Iterator[str | Pause]:
     held = ""
     for part in parts:
         text, at = held + part, 0
-        for found in PAUSE_MARK.finditer(text):
+        for found in PAUSE_MARK_PATTERN.finditer(text):
             if found.start() > at:
                 yield text[at : found.start()]
             yield Pause(_pause_seconds(found))

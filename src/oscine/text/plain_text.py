@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from oscine.errors import UsageError
 from oscine.text.markdown_blocks import split_blocks
-from oscine.text.pauses import MAX_PAUSE_S, PAUSE_MARK, pause_mark
+from oscine.text.pauses import MAX_PAUSE_S, PAUSE_MARK_PATTERN, pause_mark
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -31,13 +31,15 @@ log = logging.getLogger(__name__)
 
 _MAX_NESTING = 20  # of lists and quotes; a level of a list counts two
 _SOFT_BREAK = "\0"  # a line's end within a paragraph; the parser replaces NUL
-_SCRIPT = re.compile(r"<(script|style)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^<>]*>")
-_BREAK = re.compile(r"<break\b([^<>]*)>", re.IGNORECASE)
-_TIME = re.compile(
+_SCRIPT_PATTERN = re.compile(
+    r"<(script|style)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL
+)
+_TAG_PATTERN = re.compile(r"<[^<>]*>")
+_BREAK_PATTERN = re.compile(r"<break\b([^<>]*)>", re.IGNORECASE)
+_TIME_PATTERN = re.compile(
     r"\btime\s{0,8}=\s{0,8}[\"']?\s{0,8}\+?(\d{0,8}(?:\.\d{1,8})?)\s{0,8}(ms|s)\b", re.I
 )
-_STRENGTH = re.compile(r"\bstrength\s{0,8}=\s{0,8}[\"']?([a-z-]{1,16})", re.IGNORECASE)
+_STRENGTH_PATTERN = re.compile(r"\bstrength\s{0,8}=\s{0,8}[\"']?([a-z-]{1,16})", re.IGNORECASE)
 #: Seconds of SSML's strengths, which SSML does not define; a bare `<break/>` is medium.
 BREAK_STRENGTHS_S = {
     "none": 0.0,
@@ -47,13 +49,13 @@ BREAK_STRENGTHS_S = {
     "strong": 0.75,
     "x-strong": 1,
 }
-_BLOCK_TAGS = re.compile(
+_BLOCK_TAG_PATTERN = re.compile(
     r"</?(?:p|div|br|hr|li|ul|ol|tr|t[dh]|table|h[1-6]|s|dd|dt|summary|blockquote)\b", re.I
 )
 
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef"
 _NOT_IN_HOST = "\\s/?#:<>\"'()\\[\\]{}"
-_URL = re.compile(
+_URL_PATTERN = re.compile(
     r"(?<![a-zA-Z0-9_@])(?:(?:https?|ftp)://(?:[^\s/?#@<>\"]{1,200}@)?(?:www\.)?|www\.)"
     rf"(?P<host>[^{_NOT_IN_HOST}{_WIDE}]+|[^{_NOT_IN_HOST}\u3000-\u303f\uff00-\uffef]+)"
     rf"(?P<rest>[^\s<>\"{_WIDE}]*)",
@@ -64,14 +66,14 @@ _EMOJI = (
     "\U0001f000-\U0001faff\U000e0020-\U000e007f\u2600-\u27bf\u2b05-\u2b55\u231a\u231b\u23e9-\u23ff"
     "\u25aa-\u25fe\u2194-\u21aa\u2934\u2935\u3030\u303d\u3297\u3299\ufe0f\u20e3"
 )
-_EMOJIS = re.compile(rf" ?(?:[{_EMOJI}]\u200d?)+(?P<mark> ?(?=[.,!?;:…]))?")
-_SHORTCODE = re.compile(r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])")
-_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]:?")
-_REFERENCE = re.compile(r"!?\[([^\[\]]{1,1000})\]\[[^\[\]]{0,1000}\]")
-_ATTRIBUTES = re.compile(r" ?\{[:#.][^{}\n]{0,200}\}")  # as kramdown and Pandoc write them
-_ALERT = re.compile(rf"\A\[!(\w{{1,20}})\][\s{_SOFT_BREAK}]*")  # as GitHub writes them
-_TASK = re.compile(r"\[[ xX]\]\s")
-_LEFTOVER_MARKUP = re.compile(r"([*_~`|])\1+|`")
+_EMOJI_PATTERN = re.compile(rf" ?(?:[{_EMOJI}]\u200d?)+(?P<mark> ?(?=[.,!?;:…]))?")
+_SHORTCODE_PATTERN = re.compile(r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])")
+_FOOTNOTE_PATTERN = re.compile(r"\[\^[^\[\]\s]{1,100}\]:?")
+_REFERENCE_PATTERN = re.compile(r"!?\[([^\[\]]{1,1000})\]\[[^\[\]]{0,1000}\]")
+_ATTRIBUTES_PATTERN = re.compile(r" ?\{[:#.][^{}\n]{0,200}\}")  # as kramdown and Pandoc write them
+_ALERT_PATTERN = re.compile(rf"\A\[!(\w{{1,20}})\][\s{_SOFT_BREAK}]*")  # as GitHub writes them
+_TASK_PATTERN = re.compile(r"\[[ xX]\]\s")
+_LEFTOVER_MARKUP_PATTERN = re.compile(r"([*_~`|])\1+|`")
 _END_MARKS = frozenset(".!?…:;,。！？：；，、｡．‼⁇⁈⁉")
 _CLOSERS = "\"'”’»«›)]}」』）】》〉］｝〕〗*_"
 
@@ -168,18 +170,18 @@ def strip_tags(markup: str) -> str:
     shown = "".join(
         part.partition("-->")[2] if n else part for n, part in enumerate(markup.split("<!--"))
     )
-    return html.unescape(_TAG.sub(_replace_tag, _SCRIPT.sub("", shown)))
+    return html.unescape(_TAG_PATTERN.sub(_replace_tag, _SCRIPT_PATTERN.sub("", shown)))
 
 
 def _replace_tag(tag: re.Match[str]) -> str:
-    if found := _BREAK.match(tag[0]):
+    if found := _BREAK_PATTERN.match(tag[0]):
         return _break_mark(found[1])
-    return "\n" if _BLOCK_TAGS.match(tag[0]) else ""
+    return "\n" if _BLOCK_TAG_PATTERN.match(tag[0]) else ""
 
 
 def _break_mark(attributes: str) -> str:
     """The pause mark of an SSML break, limited to MAX_PAUSE_S."""
-    time, strength = _TIME.search(attributes), _STRENGTH.search(attributes)
+    time, strength = _TIME_PATTERN.search(attributes), _STRENGTH_PATTERN.search(attributes)
     seconds = (
         BREAK_STRENGTHS_S.get(strength[1].lower(), 0.5) if strength else BREAK_STRENGTHS_S["medium"]
     )
@@ -210,13 +212,17 @@ def _inline_text(tokens: Sequence[Token]) -> str:
 
 def _clean(text: str) -> str:
     """Remove URLs, emoji, footnote marks and leftover markup."""
-    text = _FOOTNOTE.sub("", _REFERENCE.sub(r"\1", _TASK.sub("", text, count=1)))
-    text = _URL.sub(_spoken_url, text).replace("mailto:", "")
-    text = _ALERT.sub(lambda found: f"{found[1].capitalize()}: ", _ATTRIBUTES.sub("", text))
-    text = _SHORTCODE.sub("", _LEFTOVER_MARKUP.sub(" ", text))
+    text = _FOOTNOTE_PATTERN.sub(
+        "", _REFERENCE_PATTERN.sub(r"\1", _TASK_PATTERN.sub("", text, count=1))
+    )
+    text = _URL_PATTERN.sub(_spoken_url, text).replace("mailto:", "")
+    text = _ALERT_PATTERN.sub(
+        lambda found: f"{found[1].capitalize()}: ", _ATTRIBUTES_PATTERN.sub("", text)
+    )
+    text = _SHORTCODE_PATTERN.sub("", _LEFTOVER_MARKUP_PATTERN.sub(" ", text))
     text = re.sub(rf"(?<=[{_WIDE}]){_SOFT_BREAK}(?=[{_WIDE}])", "", text).replace(_SOFT_BREAK, " ")
     text = re.sub(r"[^\S\n]+", " ", text)
-    text = _EMOJIS.sub(lambda found: " " if found["mark"] is None else "", text)
+    text = _EMOJI_PATTERN.sub(lambda found: " " if found["mark"] is None else "", text)
     lines = (re.sub(r" {2,}", " ", line).strip() for line in text.split("\n"))
     return "\n".join(filter(None, lines))
 
@@ -240,7 +246,7 @@ def end_with_mark(text: str) -> str:
     """The text with a full stop unless it ends with a mark, so that a pause follows it."""
     bare = text.rstrip(_CLOSERS)
     last = bare[-1:] or text[-1:]
-    if last in _END_MARKS or PAUSE_MARK.fullmatch(text, text.rfind("[")):
+    if last in _END_MARKS or PAUSE_MARK_PATTERN.fullmatch(text, text.rfind("[")):
         return text
     is_wide = unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"
     return text + ("。" if is_wide else ".")

@@ -27,7 +27,7 @@ PATTERN = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 VOCAB_FILE, MERGES_FILE, CONFIG_FILE = "vocab.json", "merges.txt", "tokenizer_config.json"
-MAX_UNREACHABLE = 0.001  # of the tokens that merges produce; 0 in released models
+MAX_UNREACHABLE_SHARE = 0.001  # of the tokens that merges produce; 0 in released models
 
 
 class QwenTokenizer:
@@ -162,7 +162,7 @@ def _check_merges_complete(
     made = {left + right for left, right in merges}
     longer = {token for token in vocabulary if len(token) > 1} - specials.keys()
     unreached = longer - made
-    if len(unreached) > MAX_UNREACHABLE * len(longer):
+    if len(unreached) > MAX_UNREACHABLE_SHARE * len(longer):
         problem = f"has merges for only {len(longer) - len(unreached)} of {len(longer)} tokens"
         raise CheckpointError(path, problem, f"it is cut off, or that of another {VOCAB_FILE}")
 

@@ -24,10 +24,10 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # ModelProto
 UNIGRAM, BPE, WORD, CHAR = range(1, 5)  # TrainerSpec.ModelType
 _UNKNOWN_PENALTY, _USER_DEFINED_PENALTY = 10.0, 0.1  # of scores: unigram_model.cc
 
-_MARKUP = re.compile(r"<[^<>\s]+>")
+_MARKUP_PATTERN = re.compile(r"<[^<>\s]+>")
 #: Pieces that do not count for `punctuation`.
-_NOT_PUNCTUATION = re.compile(r"\[.*\]$|<.*>$|##|\u2581|\s*$")
-_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NOT_PUNCTUATION_PATTERN = re.compile(r"\[.*\]$|<.*>$|##|\u2581|\s*$")
+_BYTE_PIECE_PATTERN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 Normalizer = Callable[[str], str]
 
@@ -100,7 +100,9 @@ class SentencePieceTokenizer:
         that begin with a space. Source: NeMo nemo/collections/asr/parts/utils/tokenizer_utils.py
         (extract_punctuation_from_vocab).
         """
-        characters = {c for name in self.pieces if not _NOT_PUNCTUATION.match(name) for c in name}
+        characters = {
+            c for name in self.pieces if not _NOT_PUNCTUATION_PATTERN.match(name) for c in name
+        }
         return frozenset(c for c in characters if unicodedata.category(c).startswith("P"))
 
     def strip_space_before_punctuation(self, text: str) -> str:
@@ -180,7 +182,7 @@ class SentencePieceTokenizer:
     def _is_control(self) -> tuple[bool, ...]:
         return tuple(
             kind in (UNKNOWN, CONTROL, UNUSED)
-            or (kind == USER_DEFINED and _MARKUP.fullmatch(name) is not None)
+            or (kind == USER_DEFINED and _MARKUP_PATTERN.fullmatch(name) is not None)
             for name, kind in zip(self.pieces, self.types, strict=True)
         )
 
@@ -189,7 +191,7 @@ class SentencePieceTokenizer:
         return {
             id: int(found[1], 16)
             for id, name in enumerate(self.pieces)
-            if self.types[id] == BYTE and (found := _BYTE_PIECE.fullmatch(name))
+            if self.types[id] == BYTE and (found := _BYTE_PIECE_PATTERN.fullmatch(name))
         }
 
     @cached_property
@@ -248,9 +250,9 @@ def piece_type(name: str) -> int:
     """The type of a piece, from its spelling."""
     if name == "<unk>":
         return UNKNOWN
-    if _BYTE_PIECE.fullmatch(name):
+    if _BYTE_PIECE_PATTERN.fullmatch(name):
         return BYTE
-    return CONTROL if _MARKUP.fullmatch(name) else NORMAL
+    return CONTROL if _MARKUP_PATTERN.fullmatch(name) else NORMAL
 
 
 def _viterbi(text: str, scores: Mapping[str, float], unknown_score: float) -> list[str]:

@@ -30,8 +30,8 @@ from oscine.text.tokenizer_files import (
 )
 
 END_OF_TEXT = "<|endoftext|>"
-_CONTRACTION = re.compile("'(?:s|t|re|ve|m|ll|d)")
-_CHARACTER_RUN = re.compile(r" ?L+| ?N+| ?P+|[ S]+(?![LNP])|[ S]+")  # of character classes
+_CONTRACTION_PATTERN = re.compile("'(?:s|t|re|ve|m|ll|d)")
+_CHARACTER_RUN_PATTERN = re.compile(r" ?L+| ?N+| ?P+|[ S]+(?![LNP])|[ S]+")  # of character classes
 SECONDS_PER_TIMESTAMP = 0.02
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocabulary.json", "vocabulary.txt")
 
@@ -209,7 +209,7 @@ def pretokenize(text: str) -> list[bytes]:
     kinds = "".join(map(_character_class, text))
     words, at = [], 0
     while at < len(text):
-        found = _CONTRACTION.match(text, at) or _CHARACTER_RUN.match(kinds, at)
+        found = _CONTRACTION_PATTERN.match(text, at) or _CHARACTER_RUN_PATTERN.match(kinds, at)
         assert found is not None  # every kind is in the pattern
         words.append(text[at : found.end()].encode())
         at = found.end()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Bytes that zipfile may read: the table of contents of MAX_TENSORS members, and its surroundings.
 _MAX_READ = 256 * MAX_TENSORS
-_LOCAL_HEADER = 30  # bytes before the name, in PKWARE's APPNOTE 4.3.7
+_LOCAL_HEADER_BYTES = 30  # bytes before the name, in PKWARE's APPNOTE 4.3.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class ZipArchive(MappedFile):
         if record.compress_size != record.file_size:
             raise self.damaged(f"member {name!r} has two sizes")
         what = f"member {name!r}"
-        header = self.bytes(record.header_offset, _LOCAL_HEADER, what)
+        header = self.bytes(record.header_offset, _LOCAL_HEADER_BYTES, what)
         if header[:4] != b"PK\x03\x04":
             raise self.damaged(f"{what} has no header")
         name_length, extra_length = struct.unpack_from("<HH", header, 26)
-        offset = record.header_offset + _LOCAL_HEADER + name_length + extra_length
+        offset = record.header_offset + _LOCAL_HEADER_BYTES + name_length + extra_length
         self.require(offset, record.file_size, what)
         return Member(offset, record.file_size)
 

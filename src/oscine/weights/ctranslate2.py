@@ -19,7 +19,7 @@ from oscine.weights.checkpoint import FLOAT32, Checkpoint, LazyTensor, mapped_te
 from oscine.weights.mapped_file import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
 VERSION, SPEC = 6, "WhisperSpec"
-_KINDS: tuple[np.dtype[Any], ...] = (
+_DTYPES: tuple[np.dtype[Any], ...] = (
     np.dtype("<f4"),
     np.dtype("i1"),
     np.dtype("<i2"),
@@ -85,9 +85,9 @@ def _variable(cursor: Cursor) -> tuple[str, LazyTensor]:
         raise file.damaged(f"variable {name!r} has {rank} dimensions")
     shape = checked_shape(file, name, cursor.unpack(f"{rank}I", f"the dimensions of {name!r}"))
     code, size = cursor.unpack("BI", f"the type of {name!r}")
-    if code >= len(_KINDS):
+    if code >= len(_DTYPES):
         raise file.damaged(f"variable {name!r} has unknown type {code}")
-    kind = _KINDS[code]
+    kind = _DTYPES[code]
     needed = math.prod(shape) * kind.itemsize
     if size != needed:
         raise file.damaged(f"variable {name!r} has {size} bytes, its dimensions need {needed}")

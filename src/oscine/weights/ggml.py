@@ -18,7 +18,7 @@ from oscine.weights.checkpoint import FLOAT16, FLOAT32, Checkpoint, LazyTensor, 
 from oscine.weights.mapped_file import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
 MAGIC: Final = b"lmgg"  # 0x67676d6c, little endian
-SIZES: Final = (
+HPARAMS: Final = (
     "n_vocab",
     "n_audio_ctx",
     "n_audio_state",
@@ -31,8 +31,8 @@ SIZES: Final = (
     "n_mels",
 )
 _MAX_TOKENS: Final = 1 << 20
-_BLOCK: Final = 32
-_CHUNK: Final = 1 << 15  # blocks turned to float32 at a time, so that the scratch stays in cache
+_BLOCK_VALUES: Final = 32
+_CHUNK_BLOCKS: Final = 1 << 15  # turned to float32 at a time, so that the scratch stays in cache
 
 _HEAD, _NIBBLES = ("scale", "<f2"), ("nibbles", "u1", 16)
 _LAYOUTS: Final[dict[int, tuple[str, np.dtype[Any]]]] = {
@@ -42,7 +42,7 @@ _LAYOUTS: Final[dict[int, tuple[str, np.dtype[Any]]]] = {
     7: ("q5_1", np.dtype([_HEAD, ("low", "<f2"), ("high", "u1", 4), _NIBBLES])),
     8: ("q8_0", np.dtype([_HEAD, ("values", "i1", 32)])),
 }
-_REFUSED: Final = {
+_UNSUPPORTED_TYPES: Final = {
     9: "q8_1",
     10: "q2_K",
     11: "q3_K",
@@ -69,7 +69,7 @@ def read_ggml(path: Path) -> Checkpoint:
     cursor = Cursor(file)
     cursor.take(4, "the magic")
     *numbers, _ = cursor.unpack("11i", "the sizes")
-    config = dict(zip(SIZES, numbers, strict=True))
+    config = dict(zip(HPARAMS, numbers, strict=True))
     rows, bins = cursor.unpack("2i", "the size of the mel bank")
     if min(rows, bins) < 0:
         raise file.damaged(f"its mel bank has {rows} x {bins} numbers")
@@ -117,13 +117,15 @@ def _tensor(cursor: Cursor) -> tuple[str, LazyTensor]:
         known = ", ".join(["f32", "f16", *(label for label, _ in _LAYOUTS.values())])
         raise CheckpointError(
             file.path,
-            f"{what} has type {_REFUSED.get(code, code)}",
+            f"{what} has type {_UNSUPPORTED_TYPES.get(code, code)}",
             f"types that can be read: {known}",
         )
     label, layout = _LAYOUTS[code]
-    if shape[-1] % _BLOCK:
-        raise file.damaged(f"{what} has rows of {shape[-1]}, {label} needs a multiple of {_BLOCK}")
-    blocks = math.prod(shape) // _BLOCK
+    if shape[-1] % _BLOCK_VALUES:
+        raise file.damaged(
+            f"{what} has rows of {shape[-1]}, {label} needs a multiple of {_BLOCK_VALUES}"
+        )
+    blocks = math.prod(shape) // _BLOCK_VALUES
     start = cursor.skip(blocks * layout.itemsize, what)
     widen = _widen_bytes if label == "q8_0" else _widen_nibbles
 
@@ -137,10 +139,10 @@ def _tensor(cursor: Cursor) -> tuple[str, LazyTensor]:
 def _dequantise(
     packed: Array, widen: Callable[[Array, Array], None], shape: tuple[int, ...]
 ) -> Array:
-    values = np.empty((len(packed), _BLOCK), FLOAT32)
-    for first in range(0, len(packed), _CHUNK):
-        chunk = packed[first : first + _CHUNK]
-        widen(chunk, values[first : first + _CHUNK])
+    values = np.empty((len(packed), _BLOCK_VALUES), FLOAT32)
+    for first in range(0, len(packed), _CHUNK_BLOCKS):
+        chunk = packed[first : first + _CHUNK_BLOCKS]
+        widen(chunk, values[first : first + _CHUNK_BLOCKS])
     return values.reshape(shape)
 
 
@@ -153,7 +155,7 @@ def _widen_nibbles(packed: Array, out: Array) -> None:
     """q4 and q5: element j in the low half of byte j, element j + 16 in its high half."""
     fields = packed.dtype.names or ()
     nibbles = packed["nibbles"]
-    half = _BLOCK // 2
+    half = _BLOCK_VALUES // 2
     out[:, :half] = nibbles & 15
     out[:, half:] = nibbles >> 4
     middle = 8.0

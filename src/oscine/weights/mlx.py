@@ -19,11 +19,11 @@ from oscine.weights.archive import Member, ZipArchive
 from oscine.weights.checkpoint import FLOAT32, Checkpoint, LazyTensor, mapped_tensor
 from oscine.weights.mapped_file import Array, checked_shape
 
-_HEADER: Final = re.compile(
+_HEADER_PATTERN: Final = re.compile(
     rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,20}, ?)*\d{0,20})\), \} *\n"
 )
-_ROWS: Final = 512  # dequantised at a time
+_CHUNK_ROWS: Final = 512  # dequantised at a time
 
 
 def read_npz(archive: ZipArchive) -> Checkpoint:
@@ -75,7 +75,7 @@ def _npy(archive: ZipArchive, name: str, member: Member) -> LazyTensor:
     if prefix + length > member.size or length > 10_000:
         raise archive.damaged(f"{what} has a header of {length} bytes")
     header = archive.bytes(member.offset + prefix, length, what)
-    found = _HEADER.fullmatch(header)
+    found = _HEADER_PATTERN.fullmatch(header)
     if found is None:
         problem = f"{what} has a header that cannot be read: {header[:80]!r}"
         raise CheckpointError(archive.path, problem)
@@ -127,8 +127,8 @@ def _affine(checkpoint: Checkpoint, name: str, words: LazyTensor, scales: LazyTe
         packed = words.read()
         scale, bias = scales.read().astype(FLOAT32), zero.read().astype(FLOAT32)
         values = np.empty(shape, FLOAT32)
-        for first in range(0, shape[0], _ROWS):
-            rows = slice(first, first + _ROWS)
+        for first in range(0, shape[0], _CHUNK_ROWS):
+            rows = slice(first, first + _CHUNK_ROWS)
             grouped = values[rows].reshape(-1, scales.shape[1], group)
             grouped[:] = _unpack(packed[rows], shape[1], bits).reshape(grouped.shape)
             grouped *= scale[rows, :, None]

@@ -16,11 +16,11 @@ from oscine.weights.checkpoint import Checkpoint
 from oscine.weights.mapped_file import MappedFile, printable_name
 from oscine.weights.tar import decompress, is_gzip, is_tar, read_members
 from oscine.weights.torch_pickle import is_torch, read_state
-from oscine.weights.yaml_subset import MAX_YAML, parse_yaml
+from oscine.weights.yaml_subset import MAX_YAML_BYTES, parse_yaml
 
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
 #: File names of `Checkpoint.files`, and where the configuration says which member that is.
-_TOKENIZER: Final = {"tokenizer.model": "model_path", "vocab.txt": "vocab_path"}
+_TOKENIZER_KEYS: Final = {"tokenizer.model": "model_path", "vocab.txt": "vocab_path"}
 
 
 def is_nemo(file: MappedFile) -> bool:
@@ -45,7 +45,7 @@ def read_nemo(file: MappedFile) -> Checkpoint:
         raise CheckpointError(
             file.path, f"must hold {WEIGHTS} and no other weights, it has {listed}"
         )
-    config = parse_yaml(file.path, CONFIG, _read(file, found, CONFIG, MAX_YAML))
+    config = parse_yaml(file.path, CONFIG, _read(file, found, CONFIG, MAX_YAML_BYTES))
     weights = _part(file, found[WEIGHTS], WEIGHTS)
     if weights.head[:4] != b"PK\x03\x04":
         raise CheckpointError(
@@ -67,7 +67,7 @@ def _tokenizer_files(
     settings = config.get("tokenizer")
     named = settings if isinstance(settings, dict) else {}
     files = {}
-    for name, key in _TOKENIZER.items():
+    for name, key in _TOKENIZER_KEYS.items():
         member = str(named.get(key) or "").removeprefix("nemo:")
         if member not in found:
             alike = [other for other in found if other.endswith(f"_{name}") or other == name]

@@ -56,7 +56,7 @@ STORAGES: Final = frozenset(
 _ORDERED_DICT = Global("collections", "OrderedDict")
 _REBUILD_TENSOR = Global("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_PARAMETER = Global("torch._utils", "_rebuild_parameter")
-_ALLOWED = frozenset(
+_ALLOWED_GLOBALS = frozenset(
     {_ORDERED_DICT, _REBUILD_TENSOR, _REBUILD_PARAMETER}
     | {Global("torch", name) for name in STORAGES}
 )
@@ -82,7 +82,7 @@ class SafeUnpickler:
             code = self._take(1)
             if code == b".":
                 return self._pop()
-            action = _ACTIONS.get(code)
+            action = _OPCODES.get(code)
             if action is None:
                 raise UnsafePickleError(f"pickle opcode {code!r} is not allowed")
             action(self)
@@ -131,7 +131,7 @@ class SafeUnpickler:
 
     def find_global(self) -> None:
         found = Global(self._line(), self._line())
-        if found not in _ALLOWED:
+        if found not in _ALLOWED_GLOBALS:
             asked = f"{found.module}.{found.name}"
             raise UnsafePickleError(f"the pickle asks for {asked!r}, which is not allowed")
         self.push(found)
@@ -242,7 +242,7 @@ def _tensor(arguments: tuple[Any, ...]) -> StridedTensor:
     return StridedTensor(storage, offset, shape, strides)
 
 
-_ACTIONS: Final[dict[bytes, Callable[[SafeUnpickler], None]]] = {
+_OPCODES: Final[dict[bytes, Callable[[SafeUnpickler], None]]] = {
     b"\x80": SafeUnpickler.protocol,
     b"c": SafeUnpickler.find_global,
     b"q": lambda m: m.put("B"),

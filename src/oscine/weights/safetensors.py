@@ -27,9 +27,9 @@ from oscine.weights.mapped_file import (
     printable_name,
 )
 
-MAX_HEADER = 100_000_000  # bytes that the format allows; read are MAX_BYTES
+MAX_HEADER_BYTES = 100_000_000  # bytes that the format allows; read are MAX_BYTES
 
-_KINDS: dict[str, np.dtype[Any]] = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -44,12 +44,16 @@ _KINDS: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_DTYPE_NAMES = {kind: name for name, kind in _DTYPES.items()}
 
 
 def is_safetensors(head: bytes) -> bool:
     """Whether the first 16 bytes of a file are a header length and the brace of its JSON."""
-    return len(head) >= 9 and int.from_bytes(head[:8], "little") <= MAX_HEADER and head[8:9] == b"{"
+    return (
+        len(head) >= 9
+        and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES
+        and head[8:9] == b"{"
+    )
 
 
 def read_safetensors(path: Path) -> Checkpoint:
@@ -80,7 +84,7 @@ def serialize(
     end = 0
     for name, array in tensors.items():
         span = [end, end := end + array.nbytes]
-        kind = _NAMES[array.dtype]
+        kind = _DTYPE_NAMES[array.dtype]
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": span}
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -166,12 +170,12 @@ def _check_layout(file: MappedFile, size: int, spans: list[tuple[int, int, str]]
 def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, LazyTensor]:
     if not isinstance(record, dict):
         raise file.damaged(f"tensor {name!r} has no description")
-    kind = _KINDS.get(str(record.get("dtype")))
+    kind = _DTYPES.get(str(record.get("dtype")))
     if kind is None:
         raise CheckpointError(
             file.path,
             f"tensor {name!r} has type {record.get('dtype')!r}",
-            "types that can be read: " + " ".join(_KINDS),
+            "types that can be read: " + " ".join(_DTYPES),
         )
     dims, offsets = record.get("shape"), record.get("data_offsets")
     if not isinstance(dims, list):

@@ -18,21 +18,24 @@ from oscine.errors import CheckpointError
 from oscine.weights.archive import Member
 from oscine.weights.mapped_file import MappedFile, printable_name
 
-_BLOCK: Final = 512
+_BLOCK_BYTES: Final = 512
 _MAX_MEMBERS: Final = 10_000
 _MAX_HEADER_BYTES: Final = 1 << 20  # bytes of a long name or of pax records
 _PLAIN, _FOLDER, _PAX, _PAX_ALL, _LONG_NAME = b"0", b"5", b"x", b"g", b"L"
-_KINDS: Final = {b"1": "a hard link", b"2": "a link", b"S": "a sparse file"}
+_REFUSED_TYPES: Final = {b"1": "a hard link", b"2": "a link", b"S": "a sparse file"}
 
 #: Weights do not compress to an eighth; a larger expansion is a decompression bomb.
 _MAX_EXPANSION: Final = 8
 _MIN_LIMIT_BYTES: Final = 64 << 20
-_MAGIC: Final = slice(257, 262)  # of the first member's header
+_MAGIC_SLICE: Final = slice(257, 262)  # of the first member's header
 
 
 def is_tar(file: MappedFile) -> bool:
     """Whether a file is a tar archive, by the magic number of its first member."""
-    return file.size >= _BLOCK and file.bytes(0, _BLOCK, "the first header")[_MAGIC] == b"ustar"
+    return (
+        file.size >= _BLOCK_BYTES
+        and file.bytes(0, _BLOCK_BYTES, "the first header")[_MAGIC_SLICE] == b"ustar"
+    )
 
 
 def is_gzip(file: MappedFile) -> bool:
@@ -55,7 +58,7 @@ def decompress(file: MappedFile) -> MappedFile:
         free = shutil.disk_usage(folder).free
         with tempfile.TemporaryFile(dir=folder) as target:
             for data in _inflated(file):
-                if not written and data[_MAGIC] != b"ustar":
+                if not written and data[_MAGIC_SLICE] != b"ustar":
                     raise CheckpointError(file.path, "is compressed, but no tar archive")
                 written += len(data)
                 if written > limit:
@@ -93,7 +96,7 @@ def _inflated(file: MappedFile) -> Iterator[bytes]:
             data = machine.decompress(piece, 1 << 22)
             piece = machine.unconsumed_tail
             front += data
-            if len(front) >= _BLOCK:
+            if len(front) >= _BLOCK_BYTES:
                 yield front
                 front = b""
     if front:
@@ -113,7 +116,7 @@ def read_members(file: MappedFile) -> dict[str, Member]:
     records: dict[str, str] = {}  # from pax and GNU headers, for the next member
     at = 0
     for _ in range(_MAX_MEMBERS):
-        header = file.bytes(at, _BLOCK, "the end of the archive")
+        header = file.bytes(at, _BLOCK_BYTES, "the end of the archive")
         if not any(header):
             return found
         size = _checked_size(file, header)
@@ -123,7 +126,7 @@ def read_members(file: MappedFile) -> dict[str, Member]:
             size = _decimal(file, records["size"])
         name = records.get("path") or _name(header)
         what = f"member {name!r}"
-        at += _BLOCK
+        at += _BLOCK_BYTES
         file.require(at, size, what)
         if kind in (_PAX, _LONG_NAME):
             if size > _MAX_HEADER_BYTES:
@@ -136,14 +139,14 @@ def read_members(file: MappedFile) -> dict[str, Member]:
                     raise file.damaged(f"member {printable_name(safe)} occurs twice")
                 found[safe] = Member(at, size)
             elif kind != _FOLDER:
-                called = _KINDS.get(kind, f"of kind {kind!r}")
+                called = _REFUSED_TYPES.get(kind, f"of kind {kind!r}")
                 raise CheckpointError(
                     file.path,
                     f"member {printable_name(name)} is {called}, not a regular file",
                     "such archives are not read",
                 )
             records = {}
-        at += -(-size // _BLOCK) * _BLOCK
+        at += -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
     raise file.damaged(f"holds more than {_MAX_MEMBERS} members")
 
 

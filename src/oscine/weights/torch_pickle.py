@@ -20,7 +20,7 @@ from oscine.weights.checkpoint import Checkpoint, LazyTensor, lazy_tensor
 from oscine.weights.mapped_file import MAX_TENSORS, Array, checked_shape
 from oscine.weights.safe_unpickler import SafeUnpickler, StridedTensor, UnsafePickleError
 
-_KINDS: dict[str, np.dtype[Any]] = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "HalfStorage": np.dtype("<f2"),
     "FloatStorage": np.dtype("<f4"),
     "BFloat16Storage": BFLOAT16,
@@ -32,7 +32,7 @@ _KINDS: dict[str, np.dtype[Any]] = {
     "ByteStorage": np.dtype("u1"),
     "BoolStorage": np.dtype("?"),
 }
-_MAX_PICKLE = 16 << 20  # bytes; Whisper large's has 200 KB
+_MAX_PICKLE_BYTES = 16 << 20  # bytes; Whisper large's has 200 KB
 
 
 def is_torch(archive: ZipArchive) -> bool:
@@ -67,7 +67,7 @@ def read_state(archive: ZipArchive) -> tuple[dict[str, LazyTensor], object]:
         if order != b"little":
             raise CheckpointError(path, f"has byte order {order!r}, not little")
     try:
-        value = SafeUnpickler(archive.read(f"{root}data.pkl", _MAX_PICKLE)).run()
+        value = SafeUnpickler(archive.read(f"{root}data.pkl", _MAX_PICKLE_BYTES)).run()
     except UnsafePickleError as refused:
         raise CheckpointError(
             path, str(refused), "nothing of it was executed; get the weights as safetensors"
@@ -92,7 +92,7 @@ def _sizes(path: Path, dims: object) -> dict[str, Any]:
 
 def _entry(archive: ZipArchive, root: str, name: str, tensor: StridedTensor) -> LazyTensor:
     storage = tensor.storage
-    kind = _KINDS[storage.kind]
+    kind = _DTYPES[storage.kind]
     width = kind.itemsize
     shape = checked_shape(archive, name, tensor.shape)
     member = archive.members.get(f"{root}data/{storage.key}")

@@ -14,16 +14,18 @@ from typing import Any, Final
 
 from oscine.errors import CheckpointError, needed
 
-MAX_YAML: Final = 4 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
+MAX_YAML_BYTES: Final = 4 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
 _MAX_EVENTS: Final = 200_000  # scalars, beginnings and ends; of v3 some 20,000
 _MAX_DEPTH: Final = 64
-_MAX_HOPS: Final = 16
+_MAX_REFERENCE_HOPS: Final = 16
 _MAX_REPEATED: Final = 1 << 17  # values that aliases repeat in all; v3's labels are 8192
-_WHOLE = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
-_FRACTION = re.compile(r"[-+]?(\d{1,40}\.\d{0,40}|\.\d{1,40}|\d{1,40}(?=[eE]))([eE][-+]?\d{1,4})?")
-_REFERENCE = re.compile(r"\$\{([\w.-]{1,200})\}")
-_NOWHERE: Final = object()
-_WORDS: Final[dict[str, Any]] = {
+_INTEGER_PATTERN = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
+_FLOAT_PATTERN = re.compile(
+    r"[-+]?(\d{1,40}\.\d{0,40}|\.\d{1,40}|\d{1,40}(?=[eE]))([eE][-+]?\d{1,4})?"
+)
+_REFERENCE_PATTERN = re.compile(r"\$\{([\w.-]{1,200})\}")
+_ABSENT: Final = object()
+_CONSTANTS: Final[dict[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -159,11 +161,11 @@ class _Builder:
 
 
 def _value(text: str) -> Any:
-    if text in _WORDS:
-        return _WORDS[text]
-    if _WHOLE.fullmatch(text):
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER_PATTERN.fullmatch(text):
         return int(text)
-    return float(text) if _FRACTION.fullmatch(text) else text
+    return float(text) if _FLOAT_PATTERN.fullmatch(text) else text
 
 
 def _resolved(value: Any, root: dict[str, Any]) -> Any:
@@ -177,14 +179,14 @@ def _resolved(value: Any, root: dict[str, Any]) -> Any:
 def _followed(value: Any, root: dict[str, Any]) -> Any:
     """What a reference stands for; itself where that is not there, or a mapping."""
     found = value
-    for _ in range(_MAX_HOPS):
-        if not isinstance(found, str) or (match := _REFERENCE.fullmatch(found)) is None:
+    for _ in range(_MAX_REFERENCE_HOPS):
+        if not isinstance(found, str) or (match := _REFERENCE_PATTERN.fullmatch(found)) is None:
             return found
         names = match[1].split(".")
         target = _at(root, names)
-        if target is _NOWHERE and names[0] == "model":  # from before the model had its own file
+        if target is _ABSENT and names[0] == "model":  # from before the model had its own file
             target = _at(root, names[1:])
-        if target is _NOWHERE or isinstance(target, dict):
+        if target is _ABSENT or isinstance(target, dict):
             return found
         if target is None or isinstance(target, list):
             return target
@@ -196,6 +198,6 @@ def _at(root: dict[str, Any], names: list[str]) -> Any:
     value: Any = root
     for name in names:
         if not isinstance(value, dict) or name not in value:
-            return _NOWHERE
+            return _ABSENT
         value = value[name]
     return value

@@ -16,8 +16,8 @@ from oscine.audio.mel_nemo import FeatureStats, frame_count, raw_log_mel
 from oscine.audio.timeline import AudioBlocks
 
 CACHE_S = 600  # 10 minutes of 128 mel bins are 31 MB; longer recordings are read twice
-_MAX_BLOCK = 60 * SAMPLE_RATE  # samples transformed at once, at most
-_MIN_BLOCK = 10 * SAMPLE_RATE  # and at least, except at the end
+_MAX_BLOCK_SAMPLES = 60 * SAMPLE_RATE  # samples transformed at once, at most
+_MIN_BLOCK_SAMPLES = 10 * SAMPLE_RATE  # and at least, except at the end
 _LEFT_FRAMES = 2  # context before a block of samples: more than a frame reaches back
 _HALF_WINDOW = 200  # samples of a frame's window on either side of its centre
 
@@ -131,11 +131,11 @@ class NemoFeatures:
                 self._check()
             samples += len(block)
             self.samples = max(self.samples, samples)
-            for start in range(0, len(block), _MAX_BLOCK):
-                part = block[start : start + _MAX_BLOCK]
+            for start in range(0, len(block), _MAX_BLOCK_SAMPLES):
+                part = block[start : start + _MAX_BLOCK_SAMPLES]
                 waiting.append(part)
                 held += len(part)
-                if held < _MIN_BLOCK:
+                if held < _MIN_BLOCK_SAMPLES:
                     continue
                 stretch = np.concatenate(waiting)
                 seen = begin + (held - _HALF_WINDOW) // HOP_LENGTH + 1

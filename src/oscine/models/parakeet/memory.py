@@ -13,7 +13,7 @@ from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.ops import TRANSDUCER_STEP, Backend, Tensor, check_free_memory, copy_starts
 
-ROWS = 64  # of results of a CTC head, at least
+MIN_CTC_ROWS = 64  # of results of a CTC head, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def transducer_layout(config: ParakeetConfig, size: Size) -> Layout:
 def ctc_layout(config: ParakeetConfig, size: Size) -> Layout:
     """Label and probability of each frame by encoder slot, and rows of results."""
     return {
-        "found": ((max(ROWS, size.slots), size.frames, 2), np.float32),
+        "found": ((max(MIN_CTC_ROWS, size.slots), size.frames, 2), np.float32),
         "pool": ((size.encoder_slots, size.frames, 2), np.float32),
     }
 

@@ -12,7 +12,9 @@ from oscine.options.transcribe import TranscribeOptions
 
 DEFAULT_WEIGHT = 1.0  # of a phrase: the logit bonus of its first token
 MAX_HOTWORDS = 10_000
-_WITH_WEIGHT = re.compile(r"(.*):\s*([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)\s*", re.IGNORECASE | re.DOTALL)
+_WEIGHT_PATTERN = re.compile(
+    r"(.*):\s*([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)\s*", re.IGNORECASE | re.DOTALL
+)
 
 
 def parse_hotwords(text: str | None) -> tuple[tuple[str, float], ...]:
@@ -23,7 +25,7 @@ def parse_hotwords(text: str | None) -> tuple[tuple[str, float], ...]:
     found = []
     for part in re.split(r"[,\n]", text or ""):
         phrase, weight = part.strip(), DEFAULT_WEIGHT
-        if (match := _WITH_WEIGHT.fullmatch(phrase)) is not None:
+        if (match := _WEIGHT_PATTERN.fullmatch(phrase)) is not None:
             phrase, weight = match[1].strip(), as_float(match[2], strict=False)
         if not math.isfinite(weight):
             raise UsageError(f"hotwords: the weight of {phrase!r} must be a number")

@@ -19,7 +19,7 @@ from oscine.weights.mapped_file import Array
 _Table = tuple[tuple[str, str], ...]
 
 # Replacements (in the file, NeMo's), applied in order; in reverse order for the way back.
-_HUGGING_FACE: _Table = (
+_HUGGING_FACE_NAMES: _Table = (
     ("encoder.subsampling.layers.", "encoder.pre_encode.conv."),
     ("encoder.subsampling.linear.", "encoder.pre_encode.out."),
     (".conv.norm.", ".conv.batch_norm."),
@@ -36,20 +36,20 @@ _HUGGING_FACE: _Table = (
     ("joint.head.", "joint.joint_net.2."),
     ("ctc_head.", "ctc."),
 )
-_NEMO: _Table = (
+_NEMO_NAMES: _Table = (
     ("ctc_decoder.decoder_layers.0.", "ctc."),
     ("decoder.decoder_layers.0.", "ctc."),
 )
-_MLX_LSTM = re.compile(re.escape(LSTM) + r"\.(\d{1,3})\.(Wx|Wh|bias)")
+_MLX_LSTM_PATTERN = re.compile(re.escape(LSTM) + r"\.(\d{1,3})\.(Wx|Wh|bias)")
 _MLX_PARTS = {"Wx": "weight_ih", "Wh": "weight_hh", "bias": "bias_ih"}
 
 #: Ignored: tensors of training, or computed here.
-_DROPPED = re.compile(
+_IGNORED_PATTERN = re.compile(
     r"preprocessor\.featurizer\.(window|fb)|.*\.num_batches_tracked"
     r"|(loss|ctc_loss|spec_augmentation|spec_augment|wer|ctc_wer)\..*|joint\._(loss|wer).*"
 )
-FILTERS = "preprocessor.featurizer.fb"
-_FIRST_CONV = "encoder.pre_encode.conv.0.weight"
+MEL_FILTERS_TENSOR = "preprocessor.featurizer.fb"
+_FIRST_CONV_WEIGHT = "encoder.pre_encode.conv.0.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +71,26 @@ class CheckpointTensors:
         """
         tensors = checkpoint.tensors
         hugging = any(name.startswith("encoder.subsampling.") for name in tensors)
-        table = _HUGGING_FACE if hugging else _NEMO
+        table = _HUGGING_FACE_NAMES if hugging else _NEMO_NAMES
         entries: dict[str, LazyTensor] = {}
         origin: dict[str, str] = {}
         for name, entry in tensors.items():
-            if _DROPPED.fullmatch(name):
+            if _IGNORED_PATTERN.fullmatch(name):
                 continue
             found = _canonical(name, table)
             if found in origin:
                 problem = f"tensors {origin[found]!r} and {name!r} have the same meaning"
                 raise CheckpointError(checkpoint.path, problem)
             entries[found], origin[found] = entry, name
-        first = entries.get(_FIRST_CONV)
+        first = entries.get(_FIRST_CONV_WEIGHT)
         if first is None or len(first.shape) != 4:
-            missing = f"missing {_original_name(_FIRST_CONV, table)} of 4 axes"
+            missing = f"missing {_original_name(_FIRST_CONV_WEIGHT, table)} of 4 axes"
             raise CheckpointError(checkpoint.path, f"has no FastConformer encoder ({missing})")
         last = first.shape[1] == 3 and first.shape[3] == 1
         if last:
             entries = {name: _channels_first(name, entry) for name, entry in entries.items()}
         format = "mlx" if last and checkpoint.format == "safetensors" else checkpoint.format
-        return cls(entries, tensors.get(FILTERS), format, origin, table)
+        return cls(entries, tensors.get(MEL_FILTERS_TENSOR), format, origin, table)
 
     @property
     def has_single_bias(self) -> bool:
@@ -111,7 +111,7 @@ def _original_name(name: str, table: _Table) -> str:
 def _canonical(name: str, table: _Table) -> str:
     for theirs, ours in table:
         name = name.replace(theirs, ours)
-    if (mlx := _MLX_LSTM.fullmatch(name)) is not None:
+    if (mlx := _MLX_LSTM_PATTERN.fullmatch(name)) is not None:
         return f"{LSTM}.{_MLX_PARTS[mlx[2]]}_l{mlx[1]}"
     # Without dropout in its configuration, NeMo's joint network is one layer shorter.
     return name.replace("joint.joint_net.1.", "joint.joint_net.2.")

@@ -33,7 +33,7 @@ from oscine.models.parakeet.config import (
     read_stated_config,
     subsampled_bins,
 )
-from oscine.models.parakeet.tensor_names import FILTERS, CheckpointTensors
+from oscine.models.parakeet.tensor_names import MEL_FILTERS_TENSOR, CheckpointTensors
 from oscine.ops import LayerNorm, Linear
 from oscine.text.sentencepiece import SentencePieceTokenizer
 from oscine.text.sentencepiece_loader import load_sentencepiece_tokenizer
@@ -230,10 +230,12 @@ def _check_filters(path: Path, filters: LazyTensor, n_mels: int) -> None:
     shape = (1, *known.shape)
     if filters.shape != shape:
         raise CheckpointError.tensors(
-            path, misshapen=[f"{FILTERS} {list(filters.shape)}, not {list(shape)}"]
+            path, misshapen=[f"{MEL_FILTERS_TENSOR} {list(filters.shape)}, not {list(shape)}"]
         )
     if not np.allclose(filters.read()[0], known, atol=0.01 * float(known.max())):
-        raise CheckpointError(path, f"{FILTERS} is not Slaney's mel bank, which is used here")
+        raise CheckpointError(
+            path, f"{MEL_FILTERS_TENSOR} is not Slaney's mel bank, which is used here"
+        )
 
 
 # -- the encoder ----------------------------------------------------------------------------------

@@ -40,10 +40,10 @@ from oscine.ops import LayerNorm, Linear, RmsNorm, Snake
 from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.mapped_file import Array
 
-_RVQ_FIRST = "decoder.quantizer.rvq_first"
-_RVQ_REST = "decoder.quantizer.rvq_rest"
-_SEMANTIC_RVQ = "encoder.quantizer.semantic_residual_vector_quantizer"
-_ACOUSTIC_RVQ = "encoder.quantizer.acoustic_residual_vector_quantizer"
+_DECODER_RVQ_FIRST = "decoder.quantizer.rvq_first"
+_DECODER_RVQ_REST = "decoder.quantizer.rvq_rest"
+_ENCODER_SEMANTIC_RVQ = "encoder.quantizer.semantic_residual_vector_quantizer"
+_ENCODER_ACOUSTIC_RVQ = "encoder.quantizer.acoustic_residual_vector_quantizer"
 _DILATIONS = (1, 3, 9)  # of the residual units of a stage of the decoder
 _CONVNEXT_EPS = 1e-6
 
@@ -208,10 +208,12 @@ def _decoder_weights(t: Loader, config: CodecConfig) -> CodecDecoderWeights:
     stages, channels, end = _decoder_blocks(t, decoder)
     last = conv1d(t, f"decoder.decoder.{end + 1}.conv", 1, channels, 7)
     return CodecDecoderWeights(
-        rvq_first_codebooks=_stacked_codebooks(t, _RVQ_FIRST, 1, config),
-        rvq_rest_codebooks=_stacked_codebooks(t, _RVQ_REST, config.num_code_groups - 1, config),
-        rvq_first_output_proj=_output_proj(t, _RVQ_FIRST, codebook_dim),
-        rvq_rest_output_proj=_output_proj(t, _RVQ_REST, codebook_dim),
+        rvq_first_codebooks=_stacked_codebooks(t, _DECODER_RVQ_FIRST, 1, config),
+        rvq_rest_codebooks=_stacked_codebooks(
+            t, _DECODER_RVQ_REST, config.num_code_groups - 1, config
+        ),
+        rvq_first_output_proj=_output_proj(t, _DECODER_RVQ_FIRST, codebook_dim),
+        rvq_rest_output_proj=_output_proj(t, _DECODER_RVQ_REST, codebook_dim),
         pre_conv=conv1d(t, "decoder.pre_conv.conv", latent_dim, codebook_dim, 3),
         input_proj=t.linear(f"{at}.input_proj", stack.hidden_size, latent_dim),
         layers=transformer_layers(t, at, stack, layer_scale=True),
@@ -301,10 +303,10 @@ def _encoder_weights(t: Loader, config: CodecConfig) -> CodecEncoderWeights:
     first = conv1d(t, f"{at}.0.conv", encoder.num_filters, 1, encoder.kernel_size)
     stages, channels, end = _encoder_stages(t, at, encoder)
     last = conv1d(t, f"{at}.{end}.conv", d, channels, encoder.last_kernel_size)
-    semantic, semantic_tables = _quantizer(t, _SEMANTIC_RVQ, config, 1, 1)
+    semantic, semantic_tables = _quantizer(t, _ENCODER_SEMANTIC_RVQ, config, 1, 1)
     stored_acoustic = encoder.num_quantizers - 1
     acoustic, acoustic_tables = _quantizer(
-        t, _ACOUSTIC_RVQ, config, config.num_code_groups - 1, stored_acoustic
+        t, _ENCODER_ACOUSTIC_RVQ, config, config.num_code_groups - 1, stored_acoustic
     )
     return CodecEncoderWeights(
         conv_in=pad_channels(t, first),

@@ -23,7 +23,7 @@ MIN_LETTERS_PER_S, TYPICAL_LETTERS_PER_S = (
     4.0,
     14.0,
 )  # the slowest accepted speech, and typical speech
-EXTRA_S = 3.0  # allowed for any text: breaths, a laugh
+EXTRA_SPEECH_S = 3.0  # allowed for any text: breaths, a laugh
 SILENCE_RMS = 0.003  # root mean square, full scale 1: -50 dB
 MAX_SILENCE_S = 4.0  # longer is not a pause
 IMMEDIATE_SILENCE_S = 0.32  # of a silence that is passed on at once
@@ -40,7 +40,7 @@ Codes = NDArray[np.uint32]
 
 def max_frames_for(text: str, frame_rate: float) -> int:
     """The maximum number of frames for a text, at `frame_rate` frames a second."""
-    return math.ceil(frame_rate * (EXTRA_S + count_letters(text) / MIN_LETTERS_PER_S))
+    return math.ceil(frame_rate * (EXTRA_SPEECH_S + count_letters(text) / MIN_LETTERS_PER_S))
 
 
 class RepetitionDetector:

@@ -18,14 +18,20 @@ LANGUAGES = (
     *("chinese", "english", "french", "german", "italian"),
     *("japanese", "korean", "portuguese", "russian", "spanish"),
 )
-_COUNT = str(len(LANGUAGES))
+_LANGUAGE_COUNT = str(len(LANGUAGES))
 
 MODELS: dict[str, Release] = {
-    "qwen3-tts-0.6b-base": Release("Qwen/Qwen3-TTS-12Hz-0.6B-Base", 2512, _COUNT),
-    "qwen3-tts-0.6b-custom-voice": Release("Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", 2494, _COUNT),
-    "qwen3-tts-1.7b-base": Release("Qwen/Qwen3-TTS-12Hz-1.7B-Base", 4540, _COUNT),
-    "qwen3-tts-1.7b-custom-voice": Release("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", 4516, _COUNT),
-    "qwen3-tts-1.7b-voice-design": Release("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", 4516, _COUNT),
+    "qwen3-tts-0.6b-base": Release("Qwen/Qwen3-TTS-12Hz-0.6B-Base", 2512, _LANGUAGE_COUNT),
+    "qwen3-tts-0.6b-custom-voice": Release(
+        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", 2494, _LANGUAGE_COUNT
+    ),
+    "qwen3-tts-1.7b-base": Release("Qwen/Qwen3-TTS-12Hz-1.7B-Base", 4540, _LANGUAGE_COUNT),
+    "qwen3-tts-1.7b-custom-voice": Release(
+        "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", 4516, _LANGUAGE_COUNT
+    ),
+    "qwen3-tts-1.7b-voice-design": Release(
+        "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", 4516, _LANGUAGE_COUNT
+    ),
 }
 #: tts_model_type and tts_model_size of each; a saved voice must be of the same size.
 TTS_MODELS: dict[str, tuple[Literal["base", "custom_voice", "voice_design"], str]] = {

@@ -31,16 +31,16 @@ _LOOKAHEAD = 3  # characters after an index that show whether marks continue
 _CLOSERS = "\"'”’«»‹›)\\]}」』）】》〉］｝〕〗"
 #: A German quotation ends as a Chinese one begins, a French one after a space.
 _QUOTE_END = r"“(?=[\s,;:)]|\Z)|[^\S\n]»(?=\s|\Z)"
-_END_MARKS = re.compile(
+_END_MARKS_PATTERN = re.compile(
     rf"(?P<marks>[.!?…‼⁇⁈⁉。！？｡．]+)(?P<closers>[{_CLOSERS}]*(?:{_QUOTE_END})?)|\n"
 )
-_NOT_SPACE = re.compile(r"\S")
-_REST_OF_BLANK_LINE = re.compile(r"[^\S\n]*\n")
-_OPENERS = re.compile("[\"'“„‘‚«‹(\\[{¿¡「『（【《〈-]+")
-_LAST_WORD = re.compile(r"[^\s\"'“„‘«(\[{/–—-]+$")
+_NON_SPACE_PATTERN = re.compile(r"\S")
+_REST_OF_BLANK_LINE_PATTERN = re.compile(r"[^\S\n]*\n")
+_OPENERS_PATTERN = re.compile("[\"'“„‘‚«‹(\\[{¿¡「『（【《〈-]+")
+_LAST_WORD_PATTERN = re.compile(r"[^\s\"'“„‘«(\[{/–—-]+$")
 _WIDE_MARKS = frozenset("。！？｡．")
-_LIST_ITEM = re.compile(r"[^\S\n]*(?:[-*•–—]\s|\d{1,3}[.)]\s)")  # of a list
-_PARTIAL_LIST_ITEM = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]?)?")
+_LIST_ITEM_PATTERN = re.compile(r"[^\S\n]*(?:[-*•–—]\s|\d{1,3}[.)]\s)")  # of a list
+_PARTIAL_LIST_ITEM_PATTERN = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]?)?")
 _QUOTE_CONTINUATIONS = frozenset(
     "とってなのだ，、,;；"
 )  # after a Japanese or Chinese quotation: "he said"
@@ -167,7 +167,7 @@ def _complete_pieces(
 
 
 def _skip_space(text: str, start: int) -> int:
-    found = _NOT_SPACE.search(text, start)
+    found = _NON_SPACE_PATTERN.search(text, start)
     return len(text) if found is None else found.start()
 
 
@@ -192,9 +192,9 @@ def _sentence_end(text: str, start: int, limit: int, final: bool) -> tuple[int |
     An index above `limit`: the sentence does not end before there.
     """
     position = start
-    while (found := _END_MARKS.search(text, position, limit)) is not None:
+    while (found := _END_MARKS_PATTERN.search(text, position, limit)) is not None:
         # All of the marks, which may continue beyond `limit`; how far does not matter.
-        mark = _END_MARKS.match(text, found.start(), limit + _LOOKAHEAD)
+        mark = _END_MARKS_PATTERN.match(text, found.start(), limit + _LOOKAHEAD)
         assert mark is not None
         if mark.end() > limit:
             return limit + 1, CLAUSE_PAUSE_S
@@ -215,9 +215,11 @@ def _pause_after_line(text: str, line: re.Match[str], final: bool) -> float | No
     """The pause after a line's end: a blank line or a list item ends a sentence, a single newline
     does not.
     """
-    if _REST_OF_BLANK_LINE.match(text, line.end()) or _LIST_ITEM.match(text, line.end()):
+    if _REST_OF_BLANK_LINE_PATTERN.match(text, line.end()) or _LIST_ITEM_PATTERN.match(
+        text, line.end()
+    ):
         return SENTENCE_PAUSE_S
-    if not final and _PARTIAL_LIST_ITEM.fullmatch(text, line.end()):
+    if not final and _PARTIAL_LIST_ITEM_PATTERN.fullmatch(text, line.end()):
         return None
     return NOT_AN_END
 
@@ -244,7 +246,7 @@ def _pause_after_marks(text: str, start: int, mark: re.Match[str], final: bool) 
     if not gap:
         wide = unicodedata.east_asian_width(text[end]) in "WF"
         return SENTENCE_PAUSE_S if wide and mark["marks"] != "." else NOT_AN_END
-    opened = _OPENERS.match(text, following)
+    opened = _OPENERS_PATTERN.match(text, following)
     first = following if opened is None else opened.end()
     if first == len(text):
         return SENTENCE_PAUSE_S if final else None
@@ -255,7 +257,7 @@ def _is_abbreviated(sentence: str) -> bool:
     """Whether the last word before a full stop is usually an abbreviation or a number: Dr., z.B.,
     J., 3.
     """
-    found = _LAST_WORD.search(sentence)
+    found = _LAST_WORD_PATTERN.search(sentence)
     if found is None:
         return False
     word = found[0].lower()

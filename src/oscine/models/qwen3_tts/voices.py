@@ -36,8 +36,8 @@ MAX_TEXT_CHARACTERS = 100_000  # characters
 MAX_SPEAKER_VALUE = 1e6  # of a speaker embedding; released models' are far smaller
 REMEDY = "save the voice again"
 #: Names that Windows reserves, with any suffix.
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-_NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")  # after `_without_marks`
+_RESERVED_NAME_PATTERN = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_NAME_PATTERN = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")  # after `_without_marks`
 _JOINERS = "\u200c\u200d"  # needed within words of some scripts
 
 
@@ -191,7 +191,8 @@ def is_valid_name(name: str) -> bool:
     """
     name = nfc(name)
     return (
-        _NAME.fullmatch(_marks_as_letters(name)) is not None and _RESERVED.fullmatch(name) is None
+        _NAME_PATTERN.fullmatch(_marks_as_letters(name)) is not None
+        and _RESERVED_NAME_PATTERN.fullmatch(name) is None
     )
 
 

@@ -20,7 +20,7 @@ from oscine.models.whisper.tokens import (
     begin_suppressed_tokens,
     suppressed_tokens,
 )
-from oscine.options.transcribe import BEST_OF, DecodingOptions, FallbackThresholds
+from oscine.options.transcribe import DEFAULT_BEST_OF, DecodingOptions, FallbackThresholds
 from oscine.text.compression import compression_ratio
 from oscine.text.whisper import WhisperTokenizer
 
@@ -110,7 +110,7 @@ class RequestBuilder:
                 options.sample_len or n_text_ctx // 2, n_text_ctx - len(prompt), MAX_NEW_TOKENS
             ),
             temperature=temperature,
-            best_of=(options.best_of or BEST_OF) if temperature > 0 else 1,
+            best_of=(options.best_of or DEFAULT_BEST_OF) if temperature > 0 else 1,
             beam_size=beam_size,
             max_candidates=round(beam_size * (options.patience or 1.0)),
             repetition_penalty=options.repetition_penalty,

@@ -23,7 +23,7 @@ SECONDS_PER_TIMESTAMP = FRAMES_PER_TIMESTAMP / FRAMES_PER_SECOND
 
 _BRACKETS = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪".split()
 _SYMBOLS = ('"', *"#()*+/:;<=>@[\\]^_`{|}~「」『』", *_BRACKETS)
-_NOTES = tuple("♩♪♫♬♭♮♯")
+_MUSIC_NOTES = tuple("♩♪♫♬♭♮♯")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,9 @@ def non_speech_tokens(tokenizer: WhisperTokenizer) -> set[int]:
     the first is. Source: whisper/tokenizer.py, non_speech_tokens.
     """
     ids = {tokenizer.encode(" -")[0], tokenizer.encode(" '")[0]}
-    for symbol in (*_SYMBOLS, *_NOTES):
+    for symbol in (*_SYMBOLS, *_MUSIC_NOTES):
         for encoded in (tokenizer.encode(symbol), tokenizer.encode(" " + symbol)):
-            if len(encoded) == 1 or symbol in _NOTES:
+            if len(encoded) == 1 or symbol in _MUSIC_NOTES:
                 ids.add(encoded[0])
     return ids
 

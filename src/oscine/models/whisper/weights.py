@@ -21,9 +21,9 @@ from oscine.ops import LayerNorm, Linear
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
 
-EMBEDDING = "decoder.token_embedding.weight"
+TOKEN_EMBEDDING = "decoder.token_embedding.weight"
 #: Names of the projection to logits, which is tied to the token embedding.
-PROJECTIONS = frozenset({"proj_out.weight", "decoder.projection.weight"})
+OUTPUT_PROJECTIONS = frozenset({"proj_out.weight", "decoder.projection.weight"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
         names.entries,
         dtype,
         original_name=names.original_name,
-        ignored=IGNORED.__contains__,
+        ignored=IGNORED_TENSORS.__contains__,
     )
     matrices = (
         entry
         for name, entry in names.entries.items()
-        if name.endswith(".weight") and len(entry.shape) > 1 and name not in IGNORED
+        if name.endswith(".weight") and len(entry.shape) > 1 and name not in IGNORED_TENSORS
     )
     return WhisperWeights(
         config=config,
@@ -152,7 +152,7 @@ def encoder(t: Loader, config: WhisperConfig) -> EncoderWeights:
 def decoder(t: Loader, config: WhisperConfig) -> DecoderWeights:
     """Build the decoder."""
     d, layers = config.n_text_state, range(config.n_text_layer)
-    embedding = t.raw(EMBEDDING, config.n_vocab, d)
+    embedding = t.raw(TOKEN_EMBEDDING, config.n_vocab, d)
     return DecoderWeights(
         token_embedding=t.cast(t.derived(_check_tied, t, embedding)),
         positional_embedding=t.f32("decoder.positional_embedding", config.n_text_ctx, d),
@@ -238,9 +238,9 @@ def sinusoids(length: int, width: int) -> Array:
 
 def _check_tied(t: Loader, embedding: Array) -> Array:
     """The token embedding; raises CheckpointError if the file's projection to logits differs."""
-    for name in PROJECTIONS:
+    for name in OUTPUT_PROJECTIONS:
         extra = t.entries.get(name)
-        if extra is None or extra is t.entries[EMBEDDING]:
+        if extra is None or extra is t.entries[TOKEN_EMBEDDING]:
             continue
         if extra.shape != embedding.shape or not np.array_equal(extra.read(), embedding):
             raise CheckpointError(t.path, f"{name} differs from the token embedding it is tied to")
@@ -260,7 +260,7 @@ def _flatten(bias: Array) -> Array:
 _Table = tuple[tuple[str, str], ...]
 
 # Replacements, applied in order to a file's name, and inverted in reverse order for the way back.
-_HUGGING_FACE: _Table = (
+_HUGGING_FACE_NAMES: _Table = (
     (".layers.", ".blocks."),
     ("encoder.layer_norm.", "encoder.ln_post."),
     ("decoder.layer_norm.", "decoder.ln."),
@@ -278,8 +278,8 @@ _HUGGING_FACE: _Table = (
     (".embed_tokens.weight", ".token_embedding.weight"),
     (".embed_positions.weight", ".positional_embedding"),
 )
-_MLX: _Table = ((".mlp1.", ".mlp.0."), (".mlp2.", ".mlp.2."))
-_CTRANSLATE2: _Table = (
+_MLX_NAMES: _Table = ((".mlp1.", ".mlp.0."), (".mlp2.", ".mlp.2."))
+_CTRANSLATE2_NAMES: _Table = (
     ("/layer_norm/", "/norm/"),
     ("/layer_", "/blocks/"),
     ("/norm/gamma", "/norm/weight"),
@@ -302,7 +302,7 @@ _CTRANSLATE2: _Table = (
 )
 
 #: Tensors that a file may have and that are not needed.
-IGNORED = PROJECTIONS | frozenset(
+IGNORED_TENSORS = OUTPUT_PROJECTIONS | frozenset(
     {
         "alignment_heads",
         "encoder.num_heads",
@@ -330,12 +330,14 @@ class TensorNames:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         names = checkpoint.tensors
-        self._prefix, self._beside, self._table = "encoder.", "", _CTRANSLATE2
+        self._prefix, self._beside, self._table = "encoder.", "", _CTRANSLATE2_NAMES
         if checkpoint.format != "ctranslate2":
             self._prefix = _encoder_prefix(checkpoint)
             self._beside = self._prefix.removesuffix("encoder.")
             is_hugging_face = any("layers." in name and "_proj" in name for name in names)
-            self._table = _HUGGING_FACE if is_hugging_face else _MLX if _is_mlx(names) else ()
+            self._table = (
+                _HUGGING_FACE_NAMES if is_hugging_face else _MLX_NAMES if _is_mlx(names) else ()
+            )
         decoder = f"{self._beside}decoder."
         beside = self._beside != self._prefix and any(n.startswith(decoder) for n in names)
         self.entries: dict[str, LazyTensor] = {}
@@ -361,7 +363,7 @@ class TensorNames:
         return self._beside + name if name.startswith("decoder.") else name
 
     def _canonical(self, name: str, has_decoder: bool) -> str | None:
-        if name.startswith(self._prefix) and self._table is not _CTRANSLATE2:
+        if name.startswith(self._prefix) and self._table is not _CTRANSLATE2_NAMES:
             name = "encoder." + name.removeprefix(self._prefix)
         elif has_decoder:
             name = name.removeprefix(self._beside)

@@ -208,7 +208,7 @@ def argmax_prob_case(rows: int, width: int) -> Case:
     )
 
 
-TDT = (0, 1, 2, 3, 4)
+TDT_DURATIONS = (0, 1, 2, 3, 4)
 
 CASES = (
     prediction_network_case(1, 1, 40, 640, 2, True),
@@ -218,12 +218,12 @@ CASES = (
     joint_network_case(1, 1, 640, 640, 8, True, True),
     joint_network_case(5, 7, 24, 32, 4, False, False),
     joint_network_case(3, 5, 40, 133, 9, False, True),
-    transducer_step_case(1, 1, 8192, 8, TDT),
-    transducer_step_case(16, 16, 1024, 4, TDT),
+    transducer_step_case(1, 1, 8192, 8, TDT_DURATIONS),
+    transducer_step_case(16, 16, 1024, 4, TDT_DURATIONS),
     transducer_step_case(9, 12, 96, 1, (0, 1, 2, 4, 8)),
     transducer_step_case(12, 13, 1024, 5, ()),
-    transducer_step_case(8, 8, 1030, 3, TDT, (30,)),
-    transducer_step_case(4, 6, 8192, 4, TDT, (150, 1, 49)),
+    transducer_step_case(8, 8, 1030, 3, TDT_DURATIONS, (30,)),
+    transducer_step_case(4, 6, 8192, 4, TDT_DURATIONS, (150, 1, 49)),
     transducer_step_case(6, 6, 20, 8, (), (9, 4)),
     argmax_prob_case(1, 5),
     argmax_prob_case(70, 1025),

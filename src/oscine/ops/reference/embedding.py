@@ -19,7 +19,7 @@ from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
-DISTANCES = 1 << 16  # values of the differences in a block of a codebook search
+MAX_BLOCK_DISTANCES = 1 << 16  # values of the differences in a block of a codebook search
 
 
 class EmbeddingOps(Protocol):
@@ -97,7 +97,7 @@ class EmbeddingOps(Protocol):
 
         def work(rows: slice) -> None:
             distances = np.empty((rows.stop - rows.start, len(table)), np.float32)
-            for part in chunk_slices(len(table), max(1, DISTANCES // table.shape[1])):
+            for part in chunk_slices(len(table), max(1, MAX_BLOCK_DISTANCES // table.shape[1])):
                 difference = x[rows, None] - table[part]
                 np.einsum("tnd,tnd->tn", difference, difference, out=distances[:, part])
             found = distances.argmin(1)

@@ -23,7 +23,7 @@ from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import WORKGROUP, grid2d, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/conv/pad.wgsl
-NARROW_OUTPUTS = 4  # up to this many, or not a multiple of 4: a row of the input a subgroup
+MAX_NARROW_OUTPUTS = 4  # up to this many, or not a multiple of 4: a row of the input a subgroup
 MAX_SKINNY_ROWS = 32  # rows up to which a subgroup takes four rows of the weight
 TILE_ROWS = 64
 COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
@@ -151,14 +151,14 @@ class GpuConv(GpuLinear):
             "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
         operands, work = [padded, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
-        if outputs > NARROW_OUTPUTS and rows <= MAX_SKINNY_ROWS:
+        if outputs > MAX_NARROW_OUTPUTS and rows <= MAX_SKINNY_ROWS:
             tile, lanes = skinny_tile(rows, outputs, depth4)
             grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
             self.dispatch(
                 "conv1d_skinny", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
                 WORKGROUP_REDUCE=self.workgroup_reduce if self.lanes >= 8 else "shared", **common,
             )  # fmt: skip
-        elif outputs <= NARROW_OUTPUTS or outputs % 4:
+        elif outputs <= MAX_NARROW_OUTPUTS or outputs % 4:
             reduce, (across, *_) = self.row_reduce(rows, 0)
             self.dispatch(
                 "conv1d_narrow", [*operands, y], (across, ceil(outputs / 4)), work=work,

@@ -13,7 +13,7 @@ from oscine.ops.webgpu.recorder import Recorder, is_half, weights_of
 
 #: In the order of kernels/common/_activation.wgsl.
 ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
-FEW_ROWS = 64  # up to this many rows gemm_skinny; more fill the tiles of gemm
+MAX_SKINNY_ROWS = 64  # up to this many rows gemm_skinny; more fill the tiles of gemm
 #: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
 #: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
 MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
@@ -42,7 +42,7 @@ class Gemm(Recorder):
     def can_use_matrix_units(self, rows: int, linear: Linear, **layout: int) -> bool:
         """Whether matrix units take a product with this `layout` in vec4s: they need pairs of
         them."""
-        if not self.matrix or rows <= FEW_ROWS:
+        if not self.matrix or rows <= MAX_SKINNY_ROWS:
             return False
         even = not any(value % 2 for value in layout.values())
         return even and is_half((linear.weight.parts or (linear.weight,))[0])

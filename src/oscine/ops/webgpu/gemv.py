@@ -9,10 +9,10 @@ from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
-from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS
+from oscine.ops.webgpu.gemm import ACTIVATIONS, MAX_SKINNY_ROWS
 from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, WORKGROUP, Recorder, weights_of
 
-GEMV_ROWS = 4  # up to this many rows, gemv: a row of the weight a subgroup
+MAX_GEMV_ROWS = 4  # up to this many rows, gemv: a row of the weight a subgroup
 MAX_TILE_ROWS = 16  # of x in a tile of gemm_skinny
 NARROW, BROAD = 2048, 4096  # outputs up to which a tile has many lanes, and some
 LONG_ROW, MAX_LONG_ROWS = 1024, 2048  # rows this long, and not more of them: a workgroup each
@@ -54,9 +54,9 @@ class Gemv(Recorder):
 
     def can_fuse_norm(self, norm: LayerNorm | RmsNorm, rows: int, linear: Linear) -> bool:
         """Whether a product computes its norm itself."""
-        if isinstance(norm, RmsNorm) and rows <= GEMV_ROWS:
+        if isinstance(norm, RmsNorm) and rows <= MAX_GEMV_ROWS:
             return True
-        folds = rows == 1 or GEMV_ROWS < rows <= FEW_ROWS
+        folds = rows == 1 or MAX_GEMV_ROWS < rows <= MAX_SKINNY_ROWS
         return folds and linear.weight.shape[0] <= FOLD_OUTPUTS
 
     def gemv(

@@ -6,8 +6,8 @@ from math import ceil
 
 from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
-from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS, Gemm
-from oscine.ops.webgpu.gemv import GEMV_ROWS, Gemv
+from oscine.ops.webgpu.gemm import ACTIVATIONS, MAX_SKINNY_ROWS, Gemm
+from oscine.ops.webgpu.gemv import MAX_GEMV_ROWS, Gemv
 from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, stored_as
 
 
@@ -53,9 +53,9 @@ class GpuLinear(Gemv, Gemm):
                 self.intermediate_f16(rows, width) if matrix else self.intermediate(rows, width)
             )
             x, norm = self.normalise(x, norm, normal), None
-        if rows <= GEMV_ROWS:
+        if rows <= MAX_GEMV_ROWS:
             self.gemv(x, linear, y, norm, activation, add)
-        elif rows <= FEW_ROWS:
+        elif rows <= MAX_SKINNY_ROWS:
             self.gemm_skinny(x, linear, y, norm, activation, add)
         else:
             self.gemm(x, linear, y, activation, add, K4=width // 4, X_STRIDE4=width // 4)
@@ -66,7 +66,7 @@ class GpuLinear(Gemv, Gemm):
     ) -> Tensor:
         rows, width = x.shape[0], linear.weight.shape[0] // 2
         y = self.intermediate(rows, width)
-        if rows <= GEMV_ROWS and not linear.weight.parts:
+        if rows <= MAX_GEMV_ROWS and not linear.weight.parts:
             self.check_multiple_of_4("linear input width", x.shape[1])
             if isinstance(norm, LayerNorm):
                 x, norm = self.layer_norm(x, norm), None
