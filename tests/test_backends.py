@@ -189,7 +189,7 @@ def test_a_wrong_implementation_is_misuse(monkeypatch: pytest.MonkeyPatch, devic
 @pytest.mark.parametrize("device", ["gpu:", "gpu:x", "GPU:1.5"])
 def test_a_wrong_number_is_misuse(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     named = device.lower()
-    with pytest.raises(UsageError, match=rf"^--device {named}: write gpu:0"):
+    with pytest.raises(UsageError, match=rf'^device="{named}": write gpu:0'):
         parse_device(device)
     monkeypatch.setenv("OSCINE_DEVICE", device)
     with pytest.raises(UsageError, match=rf"^OSCINE_DEVICE={named}: write gpu:0"):

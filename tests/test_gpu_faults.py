@@ -122,7 +122,7 @@ def test_every_call_on_a_lost_device_says_so_in_one_line(own: Gpu, call: str, li
             calls[call]()
         told = str(raised.value)
         assert told.startswith(f"{own.name}: the device was lost (")
-        assert told.endswith("if that happens again, update its driver or use --device cpu")
+        assert told.endswith('if that happens again, update its driver or use device="cpu"')
         assert "\n" not in told
     assert lines() == []  # nor do the implementations log it at length
 

@@ -199,7 +199,7 @@ def test_a_model_of_hugging_face_alone_that_cannot_be_fetched(server: Server) ->
         hub.resolve("qwen3-tts-0.6b-base")
     told = str(caught.value)
     assert "https://huggingface.co/Qwen/Qwen3-TTS-12Hz-0.6B-Base in a folder" in told
-    assert "--model FOLDER" in told and "package index" not in told
+    assert "give that folder as the model" in told and "package index" not in told
 
 
 def test_every_alias_and_every_wheel_is_pinned() -> None:

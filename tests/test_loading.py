@@ -128,7 +128,7 @@ def test_nothing_asked_for_is_auto(monkeypatch: pytest.MonkeyPatch, asked: str) 
 def test_what_is_not_used_here_is_named_as_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"^--device {device.lower()}: .*use --device gpu$"):
+    with pytest.raises(UsageError, match=f'^device="{device.lower()}": .*use device="gpu"$'):
         backends.parse_device(device)
     monkeypatch.setenv("OSCINE_DEVICE", device)
     with pytest.raises(UsageError, match=f"^OSCINE_DEVICE={device.lower()}: .*OSCINE_DEVICE=gpu$"):

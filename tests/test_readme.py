@@ -253,7 +253,7 @@ def test_refused_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert names == said == ["--model-dir"]
     for name in names:
         assert run(["transcribe", "examples/spoken.wav", name, "7"]) == 2
-        assert name.strip("-").replace("-", "_") in capsys.readouterr().err
+        assert f"{name} is not an option" in capsys.readouterr().err
 
 
 def test_every_environment_variable_is_named_and_read() -> None:

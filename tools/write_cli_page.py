@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from oscine.cli import app
+from oscine.cli.option_names import use_flags
 from oscine.cli.parameters import cli_default_of, group_options
 from oscine.options import Option
 from oscine.options.aliases import ALIASES, HINTS
@@ -56,7 +57,7 @@ def names(option: Option) -> str:
 
 def default(option: Option) -> str:
     """The default as the command line takes it, or in words."""
-    return option.default_text or default_value(cli_default_of(option))
+    return use_flags(option.default_text) or default_value(cli_default_of(option))
 
 
 def default_value(value: Any) -> str:
@@ -81,7 +82,7 @@ def lines() -> Iterator[str]:
             yield "| option | meaning | default | only |\n|---|---|---|---|"
             for option in options:
                 only = ", ".join(option.families)
-                row = (names(option), option.help, default(option), only)
+                row = (names(option), use_flags(option.help), default(option), only)
                 yield f"| {' | '.join(map(cell, row))} |"
             yield ""
     for name, command in other_commands(typer.main.get_command(app), "oscine"):
@@ -128,7 +129,7 @@ def names_of_others() -> Iterator[str]:
     yield ""
     yield "| there | instead |\n|---|---|"
     for remedy, group in groupby(HINTS, key=HINTS.__getitem__):
-        yield f"| {' '.join(f'`{name}`' for name in group)} | {cell(remedy)} |"
+        yield f"| {' '.join(f'`{name}`' for name in group)} | {cell(use_flags(remedy))} |"
 
 
 def text() -> str:

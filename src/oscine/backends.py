@@ -35,14 +35,13 @@ def parse_device(device: str) -> str:
     """
     if not isinstance(device, str):
         raise UsageError(f"device must be text such as auto, cpu or gpu, not {device!r}")
-    wanted, source = device.strip().lower() or "auto", "--device "
+    wanted, source = device.strip().lower() or "auto", 'device="{}"'
     if wanted == "auto":
-        wanted, source = (
-            os.environ.get("OSCINE_DEVICE", "").strip().lower() or "auto",
-            "OSCINE_DEVICE=",
-        )
+        wanted = os.environ.get("OSCINE_DEVICE", "").strip().lower() or "auto"
+        source = "OSCINE_DEVICE={}"
     if wanted.partition(":")[0] in ("cuda", "rocm", "mps"):
-        raise UsageError(f"{source}{wanted}: oscine needs no CUDA, ROCm or MPS; use {source}gpu")
+        given, remedy = source.format(wanted), source.format("gpu")
+        raise UsageError(f"{given}: oscine needs no CUDA, ROCm or MPS; use {remedy}")
     if wanted.startswith("gpu:"):
         parse_index(wanted)
     implementations()

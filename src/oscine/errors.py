@@ -18,6 +18,9 @@
 
 All but UsageError end a command with exit code 1. A message that several places raise is made here,
 in the class, so that its wording is the same.
+
+A message names an option as Python does, such as device="cpu"; the command line replaces that by
+the flag (oscine/cli/option_names.py).
 """
 
 from __future__ import annotations
@@ -96,7 +99,7 @@ class AudioError(OscineError):
     def too_long(cls, source: object, max_seconds: float) -> AudioError:
         """A recording longer than the caller allows."""
         problem = f"is longer than the {max_seconds:g} s of max_audio_seconds"
-        return cls(source, problem, "cut it, or raise --max-audio-seconds")
+        return cls(source, problem, "cut it, or raise max_audio_seconds")
 
 
 class CheckpointError(OscineError):
@@ -155,7 +158,7 @@ class DeviceLostError(DeviceError):
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(
             f"{device}: the device was lost ({reason}); "
-            "if that happens again, update its driver or use --device cpu"
+            'if that happens again, update its driver or use device="cpu"'
         )
 
 
@@ -166,11 +169,11 @@ class DeviceMemoryError(DeviceError):
     """
 
     def __init__(self, device: str, problem: str) -> None:
-        super().__init__(f"{device}: {problem}; use a smaller batch or model, or --device cpu")
+        super().__init__(f'{device}: {problem}; use a smaller batch or model, or device="cpu"')
 
 
 class MemoryBudgetError(DeviceMemoryError):
-    """More memory than the budget of a model allows, which `memory` or `--memory` sets.
+    """More memory than the budget of a model allows, which `memory` sets.
 
     `needed`: the bytes held and asked for when the budget was exceeded; a request may need more.
     """
@@ -179,7 +182,7 @@ class MemoryBudgetError(DeviceMemoryError):
         OscineError.__init__(
             self,
             f"{device}: at least {needed_text} of memory are needed, and the budget is "
-            f"{limit_text}; use a larger --memory, a smaller model or, on a GPU, --dtype f16",
+            f'{limit_text}; use a larger memory=, a smaller model or, on a GPU, dtype="f16"',
         )
         self.needed = needed
 
@@ -207,7 +210,7 @@ class NonFiniteError(OscineError):
         """The error for `what` a network has computed on a device, "NumPy" or a GPU's name."""
         weights = "the weights are damaged or not those of this model: fetch them again"
         if device != "NumPy":
-            weights = f"try --device cpu, or --dtype f32; if that fails too, {weights}"
+            weights = f'try device="cpu", or dtype="f32"; if that fails too, {weights}'
         return cls(f"non-finite {what} on {device}; {weights}")
 
 

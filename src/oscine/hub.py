@@ -245,4 +245,4 @@ def _remedy(name: str) -> str:
         return f"models on the Python package index too: {', '.join(others)}"
     repository = alike[found[1]].repository if found else name
     where = f"https://huggingface.co/{repository}"
-    return f"have a copy of {where} in a folder and give that: --model FOLDER"
+    return f"download {where} to a folder, and give that folder as the model"

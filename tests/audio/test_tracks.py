@@ -119,7 +119,7 @@ def test_a_silent_track_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
         assert len(samples) == pytest.approx(16_000, abs=1100) and np.abs(samples).max() > 0.2
     assert caplog.messages == [
         f"{path}: has 2 audio tracks (1, 2 eng); using track 2, the first that is not silent; "
-        "to choose another: --audio-track N, audio_track=N"
+        "to choose another: audio_track=N"
     ]
 
 

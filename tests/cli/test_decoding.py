@@ -101,14 +101,14 @@ def test_a_recording_longer_than_allowed(tmp_path: Path, capsysbinary: Capture) 
     Path(files[1]).write_bytes(lying)
     assert transcribe(*files, "--max-audio-seconds", "1.5") == 1
     assert lines(capsysbinary) == [
-        f"oscine: {name}: is longer than the 1.5 s of max_audio_seconds; "
+        f"oscine: {name}: is longer than the 1.5 s of --max-audio-seconds; "
         "cut it, or raise --max-audio-seconds"
         for name in files[:2]
     ]
     assert {path.name for path in tmp_path.glob("*.txt")} == {"short.txt"}
     assert transcribe(*files) == 0
     assert transcribe(files[0], "--max-audio-seconds", "0") == 2
-    assert lines(capsysbinary)[-1] == "oscine: max_audio_seconds must be above 0, not 0.0"
+    assert lines(capsysbinary)[-1] == "oscine: --max-audio-seconds must be above 0, not 0.0"
 
 
 def test_a_home_folder_in_any_place(

@@ -203,7 +203,7 @@ def test_a_wrong_option_is_one_line(
 
     model.stream = refuse
     assert transcribe(*recordings("a.wav", "b.wav", "c.wav", "d.wav")) == 2
-    assert capsysbinary.readouterr().err == b"oscine: this model does not support hotwords\n"
+    assert capsysbinary.readouterr().err == b"oscine: this model does not support --hotwords\n"
 
 
 def test_our_own_mistake_is_not_hidden(model: Any, recordings: Recordings) -> None:

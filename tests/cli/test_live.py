@@ -206,13 +206,13 @@ def test_live_cues_are_laid_out(
     [
         (["a.wav"], "leave out files"),
         (["-", "-"], "leave out files"),
-        (["--beam-size", "5"], "beam_size does not go with --live"),
+        (["--beam-size", "5"], "--beam-size does not go with --live"),
         (["-f", "json"], "--live writes to standard output, one format of lines: txt, vtt, srt"),
         (["-f", "srt,vtt"], "--live writes to standard output, one format of lines: txt, vtt"),
         (["-f", "all"], "--live writes to standard output, one format of lines: txt, vtt, srt"),
-        (["--max-line-width", "9"], "max_line_width is for subtitles; add --output-format srt"),
-        (["--word-timestamps"], "word_timestamps does not go with --live"),
-        (["--max-words", "5"], "max_words does not go with --live"),
+        (["--max-line-width", "9"], "--max-line-width is for subtitles; add --output-format srt"),
+        (["--word-timestamps"], "--word-timestamps does not go with --live"),
+        (["--max-words", "5"], "--max-words does not go with --live"),
     ],
 )
 def test_what_does_not_go_with_it(
@@ -224,7 +224,7 @@ def test_what_does_not_go_with_it(
 
 def test_without_it(listening: Listening, capsysbinary: Capture) -> None:
     assert run(["transcribe", "--latency", "1", "a.wav"]) == 2
-    assert b"latency needs --live" in capsysbinary.readouterr().err
+    assert b"--latency needs --live" in capsysbinary.readouterr().err
     assert run(["transcribe", "--model", "weights"]) == 2
     assert b"no input: give a file" in capsysbinary.readouterr().err
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from oscine.cli import run
 from oscine.cli.openai_style import translate_foreign
+from oscine.cli.option_names import use_flags
 from oscine.cli.transcribe import ALL_HINTS, app
 from oscine.errors import UsageError
 from oscine.options import options_of
@@ -111,7 +112,9 @@ def test_what_is_not_here_is_answered(
     for arguments in ([name, "7"], [name.replace("-", "_").replace("__", "--", 1), "7"]):
         assert transcribe(*recordings("a.wav"), *arguments) == 2
         out, error = capsysbinary.readouterr()
-        assert error.decode() == f"oscine: there is no option {name}: {ALL_HINTS[name]}\n"
+        assert (
+            error.decode() == f"oscine: there is no option {name}: {use_flags(ALL_HINTS[name])}\n"
+        )
         assert (out, model.loaded) == (b"", [])
         if not name.startswith("--"):
             return

@@ -148,7 +148,7 @@ def test_an_instruction_that_is_left_out_is_told_once_by_the_command(
     arguments = f"Hi. -o a.wav --offline --instruct happily --model {model}".split()
     process = start(*arguments, stdout=subprocess.PIPE)
     _, error = process.communicate()
-    ignored = "does not support instruct, which is ignored; use qwen3-tts-1.7b-custom-voice"
+    ignored = "does not support --instruct, which is ignored; use qwen3-tts-1.7b-custom-voice"
     assert (process.returncode, error.decode()) == (0, f"oscine: {model} {ignored}\n")
     assert speak(*arguments) == 0
     assert speaker.asked[0][1] == {"voice": "ryan"}  # the model has nothing to tell once more

@@ -59,7 +59,9 @@ SOFTWARE = adapter("llvmpipe", "CPU")
 
 def test_auto_never_takes_software(machine: Machine) -> None:
     machine(wgpu=[SOFTWARE])
-    with pytest.raises(DeviceError, match=r"no hardware GPU; there is: llvmpipe \[CPU\], which"):
+    with pytest.raises(
+        DeviceError, match=r'no hardware GPU was found; device="gpu" selects llvmpipe \[CPU\]'
+    ):
         select_adapter("auto")
     machine(wgpu=[SLOW, SOFTWARE])
     assert select_adapter("auto") is SLOW
@@ -90,32 +92,32 @@ def test_an_error_names_what_there_is_once(machine: Machine, choice: str) -> Non
     with pytest.raises(DeviceError) as raised:
         select_adapter(choice)
     told = str(raised.value)
-    assert told == f"--device {choice}: no such adapter; there is: llvmpipe [CPU]"
+    assert told == f'device="{choice}": no such adapter; the adapters are: llvmpipe [CPU]'
 
 
 @pytest.mark.parametrize("choice", ["gpu:", "gpu:one", "gpu:-1", "gpu: 1", "gpu:²", "gpu:٣"])
 def test_a_number_that_is_none_is_misuse(machine: Machine, choice: str) -> None:
     machine(wgpu=[FAST])
     for ask in (select_adapter, parse_device):
-        with pytest.raises(UsageError, match=rf"^--device {choice}: write gpu:0, gpu:1, …$"):
+        with pytest.raises(UsageError, match=rf'^device="{choice}": write gpu:0, gpu:1, …$'):
             ask(choice)
 
 
 @pytest.mark.parametrize("choice", ["auto", "gpu", "gpu:0", "nvidia"])
 def test_no_adapter_at_all(machine: Machine, choice: str) -> None:
     machine()
-    with pytest.raises(DeviceError, match=r"no WebGPU adapter; install .* or use --device cpu"):
+    with pytest.raises(DeviceError, match=r'no WebGPU adapter; install .* or use device="cpu"'):
         select_adapter(choice)
 
 
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        ("", "the package wgpu is not installed; pip install wgpu, or --device cpu"),
+        ("", 'the package wgpu is not installed; pip install wgpu, or use device="cpu"'),
         (
             "dawn",
             "the package wgpudawn cannot be loaded (No module named 'wgpudawn'); "
-            "pip install wgpudawn, or --device cpu; OSCINE_WEBGPU=dawn lets no other be used",
+            'pip install wgpudawn, or use device="cpu"; OSCINE_WEBGPU=dawn lets no other be used',
         ),
     ],
 )
@@ -192,7 +194,9 @@ def test_each_card_is_tried_under_both_before_the_next(machine: Machine) -> None
     assert told("gpu") == [*first, second[1]]
     machine(dawn=dawn, wgpu=wgpu[:1])
     assert told("gpu:1") == [second[0], "wgpu lists H200 [DiscreteGPU]"]
-    with pytest.raises(DeviceError, match=r"there is: H200 \[DiscreteGPU\]; H200 #2 \[Disc"):
+    with pytest.raises(
+        DeviceError, match=r"the adapters are: H200 \[DiscreteGPU\]; H200 #2 \[Disc"
+    ):
         select_adapter("gpu:2")
 
 

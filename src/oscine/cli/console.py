@@ -24,8 +24,10 @@ ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def warn(message: str) -> None:
-    """Print a message as one line on stderr, after the program's name."""
-    status(f"oscine: {message}")
+    """Print a message as one line on stderr, after the program's name, with flags as options."""
+    from oscine.cli.option_names import use_flags  # imports all options
+
+    status(f"oscine: {use_flags(message)}")
 
 
 def status(message: str) -> None:

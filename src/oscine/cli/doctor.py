@@ -14,6 +14,7 @@ from oscine.backends import ALL, close, failure_reasons, find_gpu, list_gpus, pa
 from oscine.cli.common import set_up_logging
 from oscine.cli.console import write_stdout
 from oscine.cli.openai_style import OpenAIStyleCommand
+from oscine.cli.option_names import use_flags
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
@@ -57,12 +58,12 @@ def trace_fallback(choice: str) -> DeviceFallback:
         candidates = gpu_device.candidates(choice)
     except DeviceError as none:
         last = [numpy_step(used=True)] if choice == "auto" else []
-        return DeviceFallback(last, None, None, f"{none}")
+        return DeviceFallback(last, None, None, use_flags(f"{none}"))
     try:
         close(find_gpu(choice, failed))
         reason = "the first that passes its check: discrete before integrated, Dawn before wgpu"
     except DeviceError:
-        reason = failure_reasons(failed)
+        reason = use_flags(failure_reasons(failed))
     steps, used = [], None
     for step in candidates:
         problem = failed.get(step.name)
@@ -72,7 +73,7 @@ def trace_fallback(choice: str) -> DeviceFallback:
             {
                 "implementation": step.implementation,
                 "adapter": step.adapter.title if step.adapter else None,
-                "problem": f"{problem or step.problem or ''}",
+                "problem": use_flags(f"{problem or step.problem or ''}"),
                 "used": fits,
             }
         )
@@ -145,7 +146,7 @@ def verdict(choice: str, chain: DeviceFallback, right: bool) -> str:
         return f"{examined.title} does NOT compute what NumPy computes: use --device cpu"
     if not is_gpu_missing(choice, None):
         return "no GPU to use: oscine runs on the CPU, in NumPy"
-    by_variable = not gpu_device.format_choice(choice).startswith("--device")
+    by_variable = gpu_device.format_choice(choice).startswith("OSCINE_DEVICE")
     remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
     return f"the GPU asked for is not there: {remedy} --device cpu"
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import typer
 
 from oscine.cli.openai_style import OpenAIStyleCommand
+from oscine.cli.option_names import flag_of, use_flags
 from oscine.options import Group, Option, options_of
 
 T = TypeVar("T")
@@ -91,10 +92,11 @@ def typer_option(record: Option, heading: str | None = None) -> Any:
     DEVICE for its name.
     """
     kind, parser, metavar = cli_type(record)
-    named = () if kind in (bool, bool | None) else (f"--{record.name.replace('_', '-')}",)
+    named = () if kind in (bool, bool | None) else (flag_of(record.name),)
+    default = f"  [default: {record.default_text}]" if record.default_text else ""
     return typer.Option(
         *(record.flags or named),
-        help=record.help + (f"  [default: {record.default_text}]" if record.default_text else ""),
+        help=use_flags(record.help + default),
         parser=parser,
         metavar=record.metavar or metavar,
         rich_help_panel=heading,

@@ -227,7 +227,7 @@ def check_inputs(
         raise UsageError("latency needs --live")
     elif args.watch is not None:
         if files:
-            raise UsageError("watch takes what is in its folder; leave out FILE")
+            raise UsageError("--watch takes the recordings of its folder; leave out FILE")
         if named_format(args.output_dir) is not None:
             raise UsageError(f"{args.output_dir} is one file; name a folder for the results")
         if not os.path.isdir(expand_tilde(args.watch)):
@@ -269,7 +269,7 @@ def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) 
         if not set(formats) & {*SUBTITLE_FORMATS, ALL}:
             raise UsageError(f"{name} is for subtitles; add --output-format srt, vtt or all")
         if not word_timestamps and name in layout.needing_words:
-            raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")
+            raise UsageError(f"{name} needs word_timestamps")
 
 
 def temperature_schedule(first: float, increment: float | None) -> tuple[float, ...]:

@@ -385,7 +385,7 @@ def start_process(threads: int) -> subprocess.Popen[bytes]:
     """Start a worker process, which waits for a LOAD message. Raises DeviceError."""
     program = Path(sys.executable or "").name.lower()
     if getattr(sys, "frozen", False) or not program.startswith(("python", "pypy")):
-        raise DeviceError("--device all starts Python processes, and this is no plain Python")
+        raise DeviceError('device="all" starts Python processes, which this program cannot')
     paths = [str(Path(__file__).resolve().parents[2]), *filter(os.path.isabs, sys.path)]
     try:
         return subprocess.Popen(

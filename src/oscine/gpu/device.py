@@ -547,25 +547,25 @@ def no_adapter_error(
         package = PACKAGES[wanted or "wgpu"]
         message = "; ".join(str(problem) for problem in problems.values())
         message = message or f"the package {package} is not installed"
-        remedy = f"pip install {package}, or --device cpu"
+        remedy = f'pip install {package}, or use device="cpu"'
         if wanted:
             remedy += f"; OSCINE_WEBGPU={wanted} lets no other be used"
         return DeviceError(f"{message}; {remedy}")
     everything = [adapter for listed in seen.values() for adapter in listed]
     if not everything:
-        remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
+        remedy = 'install your GPU\'s Vulkan driver (libvulkan and an ICD), or use device="cpu"'
         message = "; ".join(["no WebGPU adapter", *(str(problem) for problem in problems.values())])
         return DeviceError(f"{message}; {remedy}")
     names = "; ".join(describe_adapters(everything))
     if choice == "auto":
-        return DeviceError(f"no hardware GPU; there is: {names}, which --device gpu takes")
-    return DeviceError(f"{format_choice(choice)}: no such adapter; there is: {names}")
+        return DeviceError(f'no hardware GPU was found; device="gpu" selects {names}')
+    return DeviceError(f"{format_choice(choice)}: no such adapter; the adapters are: {names}")
 
 
 def format_choice(choice: str) -> str:
-    """A choice of device as the user made it: OSCINE_DEVICE=... or --device ..."""
+    """A choice of device as the user made it: OSCINE_DEVICE=... or device="..."."""
     by_variable = os.environ.get("OSCINE_DEVICE", "").strip().lower() == choice
-    return f"OSCINE_DEVICE={choice}" if by_variable else f"--device {choice}"
+    return f"OSCINE_DEVICE={choice}" if by_variable else f'device="{choice}"'
 
 
 def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Device:

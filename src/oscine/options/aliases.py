@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _SPEAKERS_HINT = "speakers are not told apart yet; split_channels tells channels apart"
-_OUTPUT_NAME_HINT = "results are named after their recordings: use output_dir, or > FILE for one"
+_OUTPUT_NAME_HINT = "use output_dir: a folder, or the result file of one recording"
 _CHUNK_LENGTH_HINT = (
     "long recordings are cut at pauses; vad_max_speech_duration_s splits longer speech"
 )
 _ATTENTION_HINT = "attention is computed as the device does it best; leave it out"
 _CACHE_FOLDER_HINT = "set the environment variable OSCINE_HOME"
-_DEVICE_HINT = "use device gpu:N, or a part of the adapter's name"
+_DEVICE_HINT = "use device='gpu:N', or a part of the adapter's name"
 _WORD_TIMES_HINT = "word_timestamps needs no other model: times come from the attention of this one"
 _ONE_LINE_JSON_HINT = "json is in one line, which python -m json.tool FILE indents"
 _NO_CHOICE_HINT = "there is nothing to choose; leave it out"
@@ -82,17 +82,17 @@ HINTS: dict[str, str] = _answers(
         ),
         "-mc --max-context": "use condition_on_previous_text, False for a context of 0",
         "-ml --max-len": (
-            "use max_line_width, with word_timestamps and max_line_count 1: cues of one line"
+            "use max_line_width, with word_timestamps and max_line_count=1: cues of one line"
         ),
         "-et --entropy-thold": "use compression_ratio_threshold, which finds repetition too",
         "-wt --word-thold -dtw --dtw": _WORD_TIMES_HINT,
         "-ac --audio-ctx": "a window has 30 s, as the model was trained; leave it out",
-        "-debug --debug-mode --log-level": "use verbose",
+        "-debug --debug-mode --log-level": "use verbose=True",
         "-di --diarize -tdrz --tinydiarize --speaker-name --speaker-num": _SPEAKERS_HINT,
         "--min-speakers --max-speakers --diarize-model --speaker-embeddings": _SPEAKERS_HINT,
         "--hf-token": f"no model here needs a token; {_SPEAKERS_HINT}",
         "-of --output-file --output-template --output-name": _OUTPUT_NAME_HINT,
-        "-ocsv --output-csv": "use output_format tsv, which has the same columns",
+        "-ocsv --output-csv": "use output_format='tsv', which has the same columns",
         "-owts --output-words": "use highlight_words, which underlines words in srt and vtt",
         "-ps --print-special -ls --log-score": "output_format json has tokens and scores",
         "-pc --print-colors --print-confidence": (
@@ -106,7 +106,7 @@ HINTS: dict[str, str] = _answers(
         "--suppress-regex": "use suppress_tokens, ids with commas between",
         "--grammar --grammar-rule --grammar-penalty": "use hotwords; there are no grammars",
         # faster-whisper and whisper-ctranslate2
-        "--compute-type": ("use dtype f16 or f32; int8 weights are read as they are and unpacked"),
+        "--compute-type": ("use dtype='f16' or dtype='f32'; int8 weights are unpacked"),
         "--num-workers": "any number of threads may use one model; see batch_size",
         "--download-root --cache-directory --cache-dir": _CACHE_FOLDER_HINT,
         "--chunk-length --chunk-size --chunk-duration --overlap-duration": _CHUNK_LENGTH_HINT,
@@ -125,7 +125,7 @@ HINTS: dict[str, str] = _answers(
         "--segment-resolution": "segments are sentences or phrases; leave it out",
         # parakeet-mlx
         "--decoding": "decoding is greedy, beam search is for Whisper; leave it out",
-        "--bf16": "use dtype f16",
+        "--bf16": "use dtype='f16'",
         "--full-attention --local-attention --local-attention-context-size": _ATTENTION_HINT,
         "--version": "oscine --version prints it",
     }

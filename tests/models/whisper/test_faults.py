@@ -60,7 +60,7 @@ def test_weights_that_overflow_are_told(
         assert message.endswith(
             "the weights are damaged or not those of this model: fetch them again"
         )
-        assert ("--device cpu" in message) == (hand.runner.device != "NumPy")
+        assert ('device="cpu"' in message) == (hand.runner.device != "NumPy")
 
 
 @backends

@@ -198,7 +198,7 @@ def test_channels_that_cancel_are_told_from_silence(
     for recording in (samples, wav(samples)):
         caplog.clear()
         scripted().transcribe(recording, vad_filter=True)
-        assert ("--split-channels" in caplog.text) == (sign < 0)
+        assert ("split_channels=True" in caplog.text) == (sign < 0)
         assert ("no speech detected" in caplog.text) == (sign > 0)
 
 
