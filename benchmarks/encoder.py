@@ -4,8 +4,8 @@
 Usage: encoder.py [--size turbo] [--batches 1,2,4,8,16] [--device gpu] [--dtype f16] [--repeat 10]
 [--trace] [--json FILE]
 Run once an implementation: OSCINE_WEBGPU=wgpu encoder.py; OSCINE_WEBGPU=dawn encoder.py. A pass is
-the encoder alone, on mels that are on the device; the cross keys and values, which are made window
-by window behind it, are in the encoder's time of gpu.py. `alone_ms` is the time of as many passes
+the encoder alone, on mels that are on the device; the cross keys and values, which are made layer
+by layer behind it, are in the encoder's time of gpu.py. `alone_ms` is the time of as many passes
 of one window, in the same turn. Milliseconds are of a window: the median of the turns. Prints a
 table, then one JSON line a batch; a batch that the device has no room for ends the run.
 """
@@ -34,14 +34,14 @@ WARM_SECONDS = 0.5  # that a GPU takes to raise its clock
 def time_passes(runner: WhisperRunner, count: int, times: int) -> float:
     """Milliseconds of some passes of so many windows one after another, the wait included."""
     started = perf_counter()
-    runner.encoder_plan(count).plan.run(times)
+    runner.encoder.plan(count).encode.run(times)
     runner.backend.wait()
     return 1000 * (perf_counter() - started)
 
 
 def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One batch. Raises DeviceMemoryError where it does not fit."""
-    encoding = runner.encoder_plan(batch)
+    encoding = runner.encoder.plan(batch)
     mels = np.random.default_rng(1).standard_normal(encoding.mel.shape, np.float32)
     runner.backend.write(encoding.mel, mels)
     warm = perf_counter() + WARM_SECONDS
@@ -63,7 +63,7 @@ def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) ->
         "window_ms": window_ms,
         "window_spread_ms": [min(together), max(together)],
         "alone_ms": statistics.median(alone),
-        "dispatches": len(encoding.plan.dispatches),
+        "dispatches": len(encoding.encode.dispatches),
         "window_flop": operations,
         "tflops": operations / window_ms / 1e9,
     }

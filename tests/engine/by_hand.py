@@ -18,7 +18,7 @@ class ByHand(Engine[Runner]):
         super().__init__(runner, **options)
         self._device_thread = self  # type: ignore[assignment]
 
-    is_current = False
+    is_current = is_shared = False
 
     def wake(self, engine: object) -> None:
         """No thread."""

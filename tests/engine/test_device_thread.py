@@ -43,6 +43,14 @@ def test_a_device_that_is_lost_while_it_rests_is_found_by_the_next_sequence(
     engine._device_thread.close()
 
 
+def test_a_thread_knows_whether_models_share_it() -> None:
+    first, second = (Engine(Runner(name="counting shared")) for _ in range(2))
+    thread = first._device_thread
+    assert not first.call(lambda _: thread.is_shared)
+    assert first.call(lambda _: (thread.wake(second), thread.is_shared)[1])
+    thread.close()
+
+
 def test_a_thread_whose_start_was_interrupted_is_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

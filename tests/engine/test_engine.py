@@ -325,6 +325,35 @@ def test_inputs_are_encoded_side_by_side_and_kept_as_long_as_there_is_room() -> 
     assert engine.runner.encoded == [0, 1, 0]
 
 
+@pytest.mark.parametrize("priority", [Priority.LIVE, Priority.BULK])
+def test_few_inputs_are_encoded_at_once_while_a_live_caller_waits(priority: Priority) -> None:
+    engine, passes = ByHand(Runner(encode_batch=8)), []
+    encode = engine.runner.encode
+
+    def counted(inputs: list[EncoderInput], encoder_slots: list[int]) -> None:
+        passes.append(len(inputs))
+        encode(inputs, encoder_slots)
+
+    engine.runner.encode = counted  # type: ignore[method-assign]
+    engine.submit(Count(0, 9), Caller(priority))
+    bulk = [Count(number, 5, audio(number)) for number in range(8)]
+    for sequence in bulk:
+        engine.submit(sequence, Caller(Priority.BULK))
+    engine.until_idle()
+    assert passes == ([4, 4] if priority == Priority.LIVE else [8])
+    assert [each.result() for each in bulk] == [each.alone() for each in bulk]
+
+
+def test_few_inputs_are_encoded_at_once_while_another_model_has_work() -> None:
+    engine = ByHand(Runner(encode_batch=8))
+    engine.is_shared = True
+    inputs = [audio(number) for number in range(8)]
+    for number, given_input in enumerate(inputs):
+        engine.submit(Pass(number, given_input))
+    engine.run_iteration()
+    assert engine.runner.encoded == [0, 1, 2, 3]
+
+
 def test_callers_share_bursts_and_the_engine_counts_it() -> None:
     engine = ByHand(Runner())
     for number in range(4):

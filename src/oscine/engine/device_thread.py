@@ -68,6 +68,11 @@ class DeviceThread:
         """Whether the calling thread is the device's."""
         return current_thread() is self._thread
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several engines have work."""
+        return len(self._engines) > 1
+
     def close(self) -> None:
         """End the thread after the running iteration."""
         with self._changed:

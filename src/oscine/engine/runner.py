@@ -110,7 +110,7 @@ class DeferredDelivery(Protocol):
 class SequenceRunner(ModelRunner, Protocol):
     """A ModelRunner that computes sequences: it has their memory, the encoder and the executors."""
 
-    encode_batch: int  # most encoder inputs that one pass takes
+    encode_batch: int  # most encoder inputs that `encode` takes
 
     def check(self, sequence: sequence.Sequence[Any]) -> None:
         """Raise UsageError for a sequence that the network cannot compute.
@@ -134,7 +134,7 @@ class SequenceRunner(ModelRunner, Protocol):
         """
 
     def encode(self, inputs: Sequence[sequence.EncoderInput], encoder_slots: Sequence[int]) -> None:
-        """Encode at most `encode_batch` inputs in one pass, each into its encoder slot."""
+        """Encode at most `encode_batch` inputs in few passes, each into its encoder slot."""
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from oscine.engine.batch import Batch, Occupancy
 from oscine.engine.device_thread import DeviceThread, device_thread
 from oscine.engine.queue import Queue
 from oscine.engine.runner import BatchEntry, BatchInvariant
-from oscine.engine.sequence import Call, Caller, Sequence, add_time, cancelled
+from oscine.engine.sequence import Call, Caller, Priority, Sequence, add_time, cancelled
 from oscine.engine.slots import EncoderCache, SlotAllocator
 from oscine.errors import (
     BusyError,
@@ -40,6 +40,7 @@ T = TypeVar("T")
 MAX_SLOTS = 64
 MAX_RESTARTS = 2  # of a sequence, after losses of its device
 LIVE_STEPS_PER_POLL = 4  # most steps of a burst while a live caller waits
+LIVE_ENCODE_BATCH = 4  # most inputs to encode at once while a live caller or another model waits
 
 
 class Engine(Generic[RunnerT]):
@@ -241,9 +242,9 @@ class Engine(Generic[RunnerT]):
     def _select(self, picked: list[BatchEntry], missing: list[BatchEntry]) -> None:
         """Allocate memory for queued sequences; appends to `picked`, and to encode to `missing`.
 
-        At most one pass of the encoder is needed for them, so that running rows wait no longer.
+        At most `encode_batch` inputs are to be encoded, so that running rows wait no longer.
         """
-        while self._context is None and not (missing and len(missing) >= self.runner.encode_batch):
+        while self._context is None and not (missing and len(missing) >= self._max_encoded()):
             with self._lock:
                 sequence = self._queue.head()
             if sequence is None:
@@ -269,6 +270,16 @@ class Engine(Generic[RunnerT]):
                 self._free_entry(entry)
             else:
                 picked.append(entry)
+
+    def _max_encoded(self) -> int:
+        """The most inputs that are encoded before the next burst."""
+        most: int = self.runner.encode_batch
+        with self._lock:
+            live = self._queue.is_urgent
+        live = live or any(
+            entry.sequence.caller.priority == Priority.LIVE for entry in self._entries
+        )
+        return min(most, LIVE_ENCODE_BATCH) if live or self._device_thread.is_shared else most
 
     def _allocate(self, sequence: Sequence[Any], missing: list[BatchEntry]) -> BatchEntry | None:
         """Slots and an encoder slot for a sequence; None where it has to wait.

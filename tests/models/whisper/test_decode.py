@@ -253,9 +253,8 @@ def test_keys_and_values_are_float16_where_weights_are(
         runner = WhisperRunner(given, gpu)
         fits = runner.max_batch_size(1)
         runner.reserve(2, 2)
-        assert {
-            slot.dtype for slot in (*runner.memory.cross_kv, *runner.memory.staged_cross_kv)
-        } == {np.dtype(kind)}
+        slots = *runner.memory.cross_kv, runner.encoder.plan(1).cross_kv
+        assert {slot.dtype for slot in slots} == {np.dtype(kind)}
         assert runner.max_batch_size(1) == fits
 
 

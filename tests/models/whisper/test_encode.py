@@ -13,6 +13,7 @@ from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.plan import Plan
 from oscine.models.whisper import model
+from oscine.models.whisper.encoder import WHOLE, WIDEST, max_windows
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import AlignmentSequence
 from oscine.models.whisper.weights import WhisperWeights, load_weights
@@ -103,22 +104,27 @@ def dispatches(plan: Any) -> list[Any]:
     return plan.dispatches
 
 
+def layers(runner: WhisperRunner) -> tuple[Any, ...]:
+    """The plans from the output for a window to the cross keys and values of each layer."""
+    return runner.encoder.plan(1).layers
+
+
 @pytest.mark.gpu
 def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) -> None:
     own = Gpu(gpu.device)
     own.matrix = False
     runner, rounding = WhisperRunner(weights, own, f32_cross_kv=True), WhisperRunner(weights, own)
-    recorded, remembered, rounded = (
+    recorded, first, second, *rounded = (
         [(step.kernel, None if step.kernel == "layer_norm" else step.grid) for step in plan]
         for plan in map(
             dispatches,
-            (runner.encoder_plan(1).plan, runner.cross_kv_plan(), rounding.cross_kv_plan()),
+            (runner.encoder.plan(1).encode, *layers(runner), *layers(rounding)),
         )
     )
     stem = [("gemm", (1, 4, 1)), ("gemm", (1, 2, 1))]
     assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None)]
-    assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.cross_kv)
-    assert [kernel for kernel, _ in rounded] == ["gemm", "to_f16"] * len(runner.memory.cross_kv)
+    assert first == second == [("gemm", (1, 2, 1))]
+    assert [[kernel for kernel, _ in layer] for layer in rounded] == [["gemm", "to_f16"]] * 2
     assert not any("ITEM_ROWS" in dict(parameters) for _, parameters in own.pipelines.compiled)
 
 
@@ -126,9 +132,47 @@ def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) ->
 def test_a_batch_takes_no_more_dispatches(weights: WhisperWeights, gpu: Gpu) -> None:
     runner = WhisperRunner(weights, gpu)
     one, four = (
-        [step.kernel for step in dispatches(runner.encoder_plan(count).plan)] for count in (1, 4)
+        [step.kernel for step in dispatches(runner.encoder.plan(count).encode)] for count in (1, 4)
     )
     assert four == one
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("windows", "largest", "sizes"), [(3, 4, [1, 2]), (7, 4, [1, 2, 4]), (7, 8, [8])]
+)
+def test_a_pass_has_little_padding(
+    weights: WhisperWeights,
+    inputs: list[EncoderInput],
+    gpu: Gpu,
+    windows: int,
+    largest: int,
+    sizes: list[int],
+) -> None:
+    runner = WhisperRunner(weights, gpu)
+    runner.reserve(1, WINDOWS)
+    alone = one_by_one(runner, inputs)
+    runner.encoder.release()
+    runner.encoder.max_windows = largest
+    runner.encode(inputs[:windows], list(reversed(range(windows))))
+    assert sorted(runner.encoder.plans._plans) == sizes
+    for found, expected in zip(memory_of(runner), alone, strict=True):
+        assert difference(expected[:windows], found[windows - 1 :: -1]) <= MATRIX_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("largest", "free", "expected"), [(999, None, 8), (6, None, 4), (999, 12, 2), (0, 0, 1)]
+)
+def test_a_pass_takes_as_many_windows_as_fit_in_memory(
+    weights: WhisperWeights, largest: int, free: int | None, expected: int
+) -> None:
+    """`largest`: windows whose widest rows fit one binding; `free`: whose rows fit in memory."""
+    backend, config = Reference(), weights.config
+    stream = 4 * config.n_audio_ctx * config.n_audio_state
+    limits = WIDEST * largest * stream, free and free * WHOLE * stream
+    backend.encode_batch = 8
+    backend.memory_limits = lambda: limits  # type: ignore[method-assign]
+    assert max_windows(backend, config) == expected
 
 
 def aligned(engine: ByHand, inputs: list[EncoderInput]) -> list[Any]:
@@ -144,7 +188,7 @@ def test_sizes_of_passes(
     weights: WhisperWeights, windows: int, together: int, sizes: list[int]
 ) -> None:
     runner, passes = WhisperRunner(weights, Reference()), []
-    encode, runner.encode_batch = runner.encode, together
+    encode, runner.encoder.max_windows = runner.encode, together
 
     def counted(inputs: Any, encoder_slots: Any) -> None:
         passes.append(len(inputs))
@@ -167,8 +211,10 @@ def test_a_batch_that_does_not_fit_is_halved(
     hidden = 4 * 4 * config.n_audio_state * config.n_audio_ctx  # bytes of a window's widest rows
     own.memory.largest_binding = 4 * hidden - 4
     found = aligned(engine, inputs)
-    assert [told.split("; ")[-1] for told in caplog.messages] == ["going on with 2 side by side"]
-    assert sorted(engine.runner.encoder_plans._plans) == [1, 2]  # windows of a pass
+    assert [told.split("; ")[-1] for told in caplog.messages] == [
+        "going on with 2 windows in a pass"
+    ]
+    assert sorted(engine.runner.encoder.plans._plans) == [1, 2]  # windows of a pass
     for ours, theirs in zip(found, expected, strict=True):
         assert difference(theirs.weights, ours.weights) <= MATRIX_LIMIT
 
@@ -185,7 +231,7 @@ def test_a_window_that_does_not_fit_is_an_error(
             raise DeviceMemoryError("it", "full")
         return record(trace, guard, name)
 
-    engine.runner.encoder_plans.clear()
+    engine.runner.encoder.release()
     with monkeypatch.context() as patch:
         patch.setattr(engine.runner.backend, "record", full)
         with pytest.raises(DeviceMemoryError):

@@ -122,7 +122,7 @@ def test_where_memory_runs_out_fewer_windows_run_and_none_is_lost(
     first = ByHand(WhisperRunner(golden_weights, backend := Failing(room=10**9)))
     once = 10**9 - backend.left  # the buffers of a runner with one slot
     one = first.runner.memory.slot_bytes + first.runner.memory.encoder_slot_bytes
-    hand = ByHand(WhisperRunner(golden_weights, Failing(room=once + 4 * one)))
+    hand = ByHand(WhisperRunner(golden_weights, Failing(room=once + 3 * one)))
     found = results(hand, *(DecodingSequence(windows[at % 2], TIMED) for at in range(8)))
     assert 1 <= hand.occupancy.max_sequences < 8
     assert [rows[0].tokens for rows in found[::2]] == [expected[0].tokens] * 4

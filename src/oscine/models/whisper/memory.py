@@ -24,8 +24,7 @@ class DecoderMemory:
     """KV caches by slot, and cross-attention keys and values by encoder slot.
 
     caches: self-attention keys and values [S, C, d] of each layer. cross_kv: keys and values
-    [W, A, 2d] of each layer, for A encoder positions, in `cross_kv_dtype`. staged_cross_kv: the
-    same [1, A, 2d] of a window on its way to its encoder slot, if there are several. tokens and
+    [W, A, 2d] of each layer, for A encoder positions, in `cross_kv_dtype`. tokens and
     cache_indirection [S, C], params [S] of ops.DECODE_PARAMS, masks [S, V]. prompt_states [S] of
     ops.TEXT_DECODER_STATE: by the first slot of a group, the row that computed its prompt.
     """
@@ -35,7 +34,6 @@ class DecoderMemory:
         self.slots = self.encoder_slots = 0
         self.caches: list[ops.KVCache] = []
         self.cross_kv: list[ops.Tensor] = []
-        self.staged_cross_kv: list[ops.Tensor] = []
         context = config.n_text_ctx
         self.tokens = backend.zeros((MAX_ROWS, context), np.uint32)
         self.cache_indirection = backend.zeros((MAX_ROWS, context), np.uint32)
@@ -68,10 +66,8 @@ class DecoderMemory:
             self.backend.release(*allocated)
             raise
         if windows is not None:
-            self.move_to(self.cross_kv, windows[0], self.encoder_slots)
-            self.backend.release(*self.staged_cross_kv)
-            self.cross_kv, self.staged_cross_kv = windows
-            self.encoder_slots = encoder_slots
+            self.move_to(self.cross_kv, windows, self.encoder_slots)
+            self.cross_kv, self.encoder_slots = windows, encoder_slots
         if slot_tensors is not None:
             self.move_to(self.slot_tensors(), slot_tensors, self.slots)
             self.use_slots(slot_tensors)
@@ -112,18 +108,13 @@ class DecoderMemory:
 
     def allocate_cross_kv(
         self, encoder_slots: int, allocated: list[ops.Tensor]
-    ) -> tuple[list[ops.Tensor], list[ops.Tensor]]:
-        """Cross keys and values of encoder slots, and of a staged window if there are several."""
+    ) -> list[ops.Tensor]:
+        """Cross keys and values of encoder slots."""
         layers, width = self.config.n_text_layer, 2 * self.config.n_text_state
         shape = encoder_slots, self.config.n_audio_ctx, width
         for _ in range(layers):
             allocated.append(self.backend.zeros(shape, self.cross_kv_dtype))
-        windows = allocated[-layers:]
-        if encoder_slots == 1:
-            return windows, []
-        for _ in range(layers):
-            allocated.append(self.backend.zeros((1, *shape[1:]), self.cross_kv_dtype))
-        return windows, allocated[-layers:]
+        return allocated[-layers:]
 
     def allocate_slots(self, slots: int, allocated: list[ops.Tensor]) -> list[ops.Tensor]:
         """All tensors that grow with the number of slots, as in `slot_tensors`."""
@@ -153,9 +144,9 @@ class DecoderMemory:
 
     def clear(self) -> None:
         """Free all tensors that grow."""
-        self.backend.release(*self.slot_tensors(), *self.cross_kv, *self.staged_cross_kv)
+        self.backend.release(*self.slot_tensors(), *self.cross_kv)
         self.slots = self.encoder_slots = 0
-        self.cross_kv, self.staged_cross_kv, self.caches = [], [], []
+        self.cross_kv, self.caches = [], []
         self.mask_rows.clear()
         self.mask_row_of_slot.clear()
 

@@ -60,10 +60,9 @@ def encode(
     return x
 
 
-def compute_cross_kv(ops: Ops, w: DecoderWeights, audio: Tensor, buffers: Sequence[Tensor]) -> None:
-    """Project encoder output [N·S, d] to each layer's cross keys and values: buffers [N·S, 2d]."""
-    for block, buffer in zip(w.blocks, buffers, strict=True):
-        ops.store(ops.linear(audio, block.cross_kv), buffer)
+def compute_cross_kv(ops: Ops, block: DecoderBlock, audio: Tensor, buffer: Tensor) -> None:
+    """Project encoder output [N·S, d] to a layer's cross keys and values: buffer [N·S, 2d]."""
+    ops.store(ops.linear(audio, block.cross_kv), buffer)
 
 
 def decoder_block(

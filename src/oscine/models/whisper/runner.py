@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.plan_cache import PlanCache
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.sequence import Sequence as AnySequence
-from oscine.errors import DeviceMemoryError, UsageError
-from oscine.models.whisper import model
+from oscine.errors import UsageError
+from oscine.models.whisper.encoder import EncoderRunner
 from oscine.models.whisper.executors import AlignmentExecutor, DecodingExecutor, LanguageExecutor
 from oscine.models.whisper.memory import DecoderMemory
 from oscine.models.whisper.sequences import (
@@ -27,39 +26,7 @@ from oscine.models.whisper.sequences import (
 )
 from oscine.models.whisper.weights import WhisperWeights
 
-MAX_PLANS = 8
-
 EXECUTORS = {"decode": DecodingExecutor, "language": LanguageExecutor, "align": AlignmentExecutor}
-
-
-class EncoderPlan:
-    """A recorded pass of the encoder over `count` windows, with its input and output."""
-
-    def __init__(self, runner: WhisperRunner, count: int) -> None:
-        config, backend = runner.config, runner.backend
-        self.backend = backend
-        self.mel = backend.zeros((count * config.window_frames, config.n_mels))
-        self.audio = backend.zeros((count * config.n_audio_ctx, config.n_audio_state))
-
-        def trace() -> None:
-            audio = model.encode(backend, runner.encoder, config, self.mel, count)
-            backend.store(audio, self.audio)
-
-        try:
-            self.plan = backend.record(trace, name="encode")
-        except DeviceMemoryError:
-            self.release()
-            raise
-
-    def run(self, mels: Sequence[NDArray[np.float32]]) -> None:
-        """Encode windows [2S, n_mels]; the rest of a larger pass repeats earlier windows."""
-        for number, mel in enumerate(mels):
-            self.backend.write(self.mel, mel, number * len(mel))
-        self.plan.run()
-
-    def release(self) -> None:
-        """Free the input and output."""
-        self.backend.release(self.mel, self.audio)
 
 
 class WhisperRunner:
@@ -76,20 +43,19 @@ class WhisperRunner:
         self.config, self.backend = weights.config, backend
         self.device = backend.name
         self.timings: dict[str, float] = {}
-        self.encode_batch = backend.encode_batch
-        self.encoder = ops.upload(backend, weights.encoder)
-        self.encoder_plans: PlanCache[EncoderPlan] = PlanCache(MAX_PLANS, EncoderPlan.release)
         self.executors: dict[Any, Any] = {}
-        self._cross_kv_plan: ops.Plan | None = None
-        self.encoder_plan(1)  # now, while loading can still choose another backend
+        encoder = ops.upload(backend, weights.encoder)
         if weights.decoder is None:
+            self.encoder = EncoderRunner(backend, self.config, encoder)
             return
         self.decoder = ops.upload(backend, weights.decoder)
         half = weights.decoder.token_embedding.dtype == np.float16 and backend.f16_cross_kv
         self.memory = DecoderMemory(
             self.config, backend, np.float16 if half and not f32_cross_kv else np.float32
         )
-        self.encoder_output = backend.zeros((self.config.n_audio_ctx, self.config.n_audio_state))
+        self.encoder = EncoderRunner(
+            backend, self.config, encoder, self.decoder.blocks, self.memory.cross_kv_dtype
+        )
         self.reserve(1, 1)
         self.executor(("decode", 1, 0)).prepare()
 
@@ -114,7 +80,6 @@ class WhisperRunner:
     ) -> None:
         if not self.memory.fits(slots, encoder_slots):
             self.memory.reserve(slots, encoder_slots)
-            self._cross_kv_plan = None
             for executor in self.executors.values():
                 executor.clear_plans()
 
@@ -124,52 +89,25 @@ class WhisperRunner:
         if not larger and not plans:
             return
         self.executors.clear()
-        self.encoder_plans.clear()
-        self._cross_kv_plan = None
+        self.encoder.release()
         self.memory.clear()
         self.memory.reserve(slots, encoder_slots)
 
     # -- the encoder --------------------------------------------------------------------------
 
+    @property
+    def encode_batch(self) -> int:
+        """The number of windows that are encoded in one pass."""
+        return self.encoder.max_windows
+
     def encode(self, inputs: Sequence[EncoderInput], encoder_slots: Sequence[int]) -> None:
-        config, count = self.config, self.backend.bucket_rows(len(inputs))
-        shape = config.n_audio_ctx, config.n_audio_state
-        plan = self.encoder_plan(count)
-        plan.run([audio.features for audio in inputs])
-        audio = self.backend.view(plan.audio, (count, *shape))
-        encoder_output = self.backend.view(self.encoder_output, (1, *shape))
-        for number, encoder_slot in enumerate(encoder_slots):
-            self.backend.copy(audio, encoder_output, [(number, 0)])
-            self.cross_kv_plan().run()
-            for staged, memory in zip(
-                self.memory.staged_cross_kv, self.memory.cross_kv, strict=False
-            ):
-                self.backend.copy(staged, memory, [(0, encoder_slot)])
-
-    def cross_kv_plan(self) -> ops.Plan:
-        """The plan from the encoder's output of one window to its cross keys and values."""
-        if self._cross_kv_plan is None:
-            targets = self.memory.staged_cross_kv or self.memory.cross_kv
-            slots = [self.backend.view(slot, slot.shape[1:]) for slot in targets]
-            self._cross_kv_plan = self.backend.record(
-                lambda: model.compute_cross_kv(
-                    self.backend, self.decoder, self.encoder_output, slots
-                ),
-                name="cross_kv",
-            )
-        return self._cross_kv_plan
-
-    def encoder_plan(self, count: int) -> EncoderPlan:
-        """The plan for that many windows, recorded on first use."""
-        return self.encoder_plans.get(count, lambda: EncoderPlan(self, count))
+        mels = [audio.features for audio in inputs]
+        self.encoder.encode(mels, encoder_slots, self.memory.cross_kv)
 
     def encode_one(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
         """The encoder's output [S, d] for a mel [2S, n_mels]; UsageError for other shapes."""
         self.check_mel(mel)
-        plan = self.encoder_plan(1)
-        plan.run([mel])
-        output: NDArray[np.float32] = self.backend.read(plan.audio)
-        return output
+        return self.encoder.encode_one(mel)
 
     # -- checks -------------------------------------------------------------------------------
 

@@ -28,9 +28,7 @@ class Recorder:
     """The buffers and plans of one device, and what ops record. See oscine.ops.Backend."""
 
     preferred_batch = 16
-    # The products of one window are too few tiles for a large GPU; those of four are enough, and
-    # their widest rows (6,000 of 5,120 float32) fit the binding of 128 MiB that WebGPU assures.
-    encode_batch = 4
+    encode_batch = 4  # the products of one window are too few tiles for a large GPU
     f16_cross_kv = True
     is_async = True
     batch_invariant = False
