@@ -85,7 +85,7 @@ def write_tensors(
     path: Path, shapes: dict[str, tuple[int, ...]], noise: np.ndarray, kind: str
 ) -> None:
     """A safetensors file, tensor after tensor."""
-    item, at, header = 2 if kind == "BF16" else 4, 0, {}
+    item, at, header = 4 if kind == "F32" else 2, 0, {}
     for name, shape in shapes.items():
         end = at + item * int(np.prod(shape))
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
@@ -138,7 +138,7 @@ def stored(array: np.ndarray, kind: str) -> bytes:
     """As the file has it."""
     if kind == "BF16":
         return (np.ascontiguousarray(array).view(np.uint32) >> 16).astype("<u2").tobytes()
-    return array.astype("<f4").tobytes()
+    return array.astype("<f2" if kind == "F16" else "<f4").tobytes()
 
 
 def write_tokenizer(folder: Path) -> None:

@@ -58,6 +58,15 @@ def test_the_benchmarks_of_parakeet_run_at_any_size(script: str, options: str, f
     assert row[figure] > 0
 
 
+def test_load_divides_the_time_of_a_new_process(tmp_path: Path) -> None:
+    case = "--size", "tiny", "--device", "cpu", "--runs", "1", "--keep", str(tmp_path)
+    (row,) = records("load.py", *case, "--no-token")
+    parts = row.keys() - {"load_s", "first_s", "whole_s", "import_s", "peak_mb"}
+    spent = sum(row[name] for name in parts if name.endswith("_s"))
+    assert spent == pytest.approx(row["load_s"], abs=0.01)
+    assert row["read_s"] > 0 and row["tokenizer_s"] > 0
+
+
 def test_two_versions_are_compared_by_what_both_measure(tmp_path: Path) -> None:
     """In turns; the version before may lack a benchmark, and none may fail unseen."""
     figures = {"a": {"gpu": 2.0, "speech": 8.0}, "b": {"gpu": 3.0, "batch": 5.0, "speech": 8.0}}
