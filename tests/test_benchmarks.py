@@ -50,7 +50,11 @@ def test_recording_decodes_windows_of_one_length() -> None:
     ("script", "options", "figure"),
     [
         ("parakeet.py", "--layers 1 --seconds 2 --batch 1 --runs 1", "encoder_ms"),
-        ("transducer.py", "--layers 1 --seconds 2 --labels 60 --phrases 2 --runs 1", "ms"),
+        (
+            "transducer.py",
+            "--layers 1 --seconds 2 --labels 60 --phrases 2 --batch 1 --runs 1",
+            "ms",
+        ),
     ],
 )
 def test_the_benchmarks_of_parakeet_run_at_any_size(script: str, options: str, figure: str) -> None:
