@@ -198,7 +198,7 @@ def test_a_model_of_hugging_face_alone_that_cannot_be_fetched(server: Server) ->
     with pytest.raises(HubError) as caught:
         hub.resolve("qwen3-tts-0.6b-base")
     told = str(caught.value)
-    assert "https://huggingface.co/Qwen/Qwen3-TTS-12Hz-0.6B-Base in a folder" in told
+    assert "https://huggingface.co/Qwen/Qwen3-TTS-12Hz-0.6B-Base to a folder" in told
     assert "give that folder as the model" in told and "package index" not in told
 
 
