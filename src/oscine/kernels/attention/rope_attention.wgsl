@@ -35,8 +35,6 @@ const LANES_PER_KEY: u32 = 1u;
 // use _rope
 // use _workgroup_reduce_subgroup for WORKGROUP_REDUCE: subgroup, shared
 
-// Never small: Mesa guesses from an array's size how often loops over it group_step, and unrolls them.
-const HELD: u32 = max(W4, 64u);
 var<workgroup> heads: array<vec4<f32>, 2u * HELD>;  // the query, and the row's own key
 var<workgroup> weights: array<f32, 128>;  // of a block; 0 past its end
 var<workgroup> parts: array<vec4<f32>, 128>;
@@ -127,25 +125,38 @@ fn main(
 ) {
   let row = workgroup.y;
   let at = position_of(row, workgroups.y);
-  if (!at.counts) {
-    return;
-  }
   let shared_head = workgroup.x / (HEADS / KEY_HEADS) * W4;
-  let first = at.cache + shared_head;
   let row_at = row * (HEADS + 2u * KEY_HEADS) * W4;
   let key_at = row_at + HEADS * W4 + shared_head;
   let takes_fresh = APPEND && workgroup.z == 0u;
-  for (var i = me; i < select(HELD, 2u * HELD, takes_fresh); i += 128u) {
+  // What does not depend on the state is under way while the state is waited for.
+  let places = select(HELD, 2u * HELD, takes_fresh);
+  for (var i = me; i < places; i += 128u) {
     if (i % HELD < W4) {
       let head = select(row_at + workgroup.x * W4, key_at, i >= HELD);
-      let four = rope(i % HELD, head, i / HELD, at.position, at.width4);
+      stage(i / HELD, i % HELD, four_of_head(head, i / HELD, i % HELD));
+    }
+  }
+  let columns = 128u / at.width4;  // groups of invocations that take a key's values each
+  let column = me % W4;
+  let group = me / W4;
+  var own_value = vec4<f32>();
+  if (takes_fresh) {
+    own_value = restored(stored(qkv[key_at + KEY_HEADS * W4 + column]));
+  }
+  if (!at.counts) {
+    return;
+  }
+  let first = at.cache + shared_head;
+  let angles = angles_at(min(me % HELD, W4 - 1u), at.position);
+  workgroupBarrier();
+  for (var i = me; i < places; i += 128u) {
+    if (i % HELD < W4) {
+      let four = rope(i / HELD, i % HELD, angles, at.width4);
       heads[i] = select(four, restored(stored(four)), i >= HELD);
     }
   }
   workgroupBarrier();
-  let columns = 128u / at.width4;  // groups of invocations that take a key's values each
-  let column = me % W4;
-  let group = me / W4;
   var top = NEG_INF;
   var total = 0.0;
   var sum = vec4<f32>();
@@ -155,14 +166,13 @@ fn main(
       products += own_product(i) + own_product(i + 1u) + own_product(i + 2u) + own_product(i + 3u);
     }
     top = SCALE * dot(products, vec4<f32>(1.0));
-    let value = restored(stored(qkv[key_at + KEY_HEADS * W4 + column]));
     if (group == 0u) {
       total = 1.0;
-      sum = value;
+      sum = own_value;
       if (workgroup.x % (HEADS / KEY_HEADS) == 0u) {
         let to = first + held_at(at.position, at) * KEY_HEADS * W4 + me;
         keys[to] = stored(heads[HELD + me]);
-        values[to] = stored(value);
+        values[to] = stored(own_value);
       }
     }
   }

@@ -28,13 +28,20 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let at = position_of(workgroup.y, workgroups.y);
+  let key_at = (workgroup.y * (HEADS + 2u * KEY_HEADS) + HEADS + workgroup.x) * W4;
+  let i = min(me, W4 - 1u);
+  let four = four_of_head(key_at, 1u, i);
+  if (me < W4) {
+    stage(1u, me, four);
+  }
   if (!at.counts) {
     return;
   }
-  let key_at = (workgroup.y * (HEADS + 2u * KEY_HEADS) + HEADS + workgroup.x) * W4;
+  let angles = angles_at(i, at.position);
+  workgroupBarrier();
   if (me < W4) {
     let to = at.cache + (held_at(at.position, at) * KEY_HEADS + workgroup.x) * W4 + me;
-    keys[to] = stored(rope(me, key_at, 1u, at.position, at.width4));
+    keys[to] = stored(rope(1u, me, angles, at.width4));
     values[to] = stored(qkv[key_at + KEY_HEADS * W4 + me]);
   }
 }
