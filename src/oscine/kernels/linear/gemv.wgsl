@@ -43,32 +43,68 @@ fn finish(row: u32, o: u32, sum: f32) {
   y[at] = value;
 }
 
-// Past the row's end the weight is 0, and x any of its values.
-fn weights_at(row: u32, i: u32) -> vec4<f32> {
-  if (i < K4) {
-    return unpack(w[row + i]);
-  }
-  return vec4<f32>();
+// Four rounds of loads of a row of w.
+struct Ahead {
+  i: Packed,
+  j: Packed,
+  k: Packed,
+  l: Packed,
 }
 
-fn run_norm(o: u32) {
+// Those from vec4 `i` of row `o` on; past the row's end any of its values.
+fn four_rounds(o: u32, i: u32) -> Ahead {
+  let row = min(o, OUTPUTS - 1u) * K4;
+  let last = K4 - 1u;
+  let lanes = ROW_GROUP.lanes;
+  return Ahead(
+    w[row + min(i, last)], w[row + min(i + lanes, last)],
+    w[row + min(i + 2u * lanes, last)], w[row + min(i + 3u * lanes, last)]
+  );
+}
+
+// Past the row's end the weight is 0, and x any of its values.
+fn weights_at(fetched: Packed, i: u32) -> vec4<f32> {
+  return select(vec4<f32>(), unpack(fetched), vec4<bool>(i < K4));
+}
+
+// What a row with a norm adds up.
+struct NormSums {
+  product: vec4<f32>,
+  sum: vec4<f32>,
+  square: vec4<f32>,
+}
+
+// With two rounds more, at i and j.
+fn with_two(before: NormSums, wi: vec4<f32>, i: u32, wj: vec4<f32>, j: u32, shift: f32) -> NormSums {
+  let at = min(j, K4 - 1u);
+  let xi = x[i] - shift;
+  let xj = select(vec4<f32>(), x[at] - shift, vec4<bool>(j < K4));
+  return NormSums(
+    before.product + (wi * norm_weight[i] * xi + wj * norm_weight[at] * xj),
+    before.sum + (xi + xj), before.square + (xi * xi + xj * xj)
+  );
+}
+
+fn run_norm(o: u32, fetched: Ahead) {
   let shift = dot(x[0], vec4<f32>(0.25));
-  var product = vec4<f32>();
-  var sum = vec4<f32>();
-  var square = vec4<f32>();
-  for (var i = ROW_GROUP.lane; i < K4; i += 2u * ROW_GROUP.lanes) {
-    // Two rounds at once, so that their loads are under way together.
-    let j = i + ROW_GROUP.lanes;
-    let wi = unpack(w[o * K4 + i]);
-    let wj = weights_at(o * K4, j);
-    let at = min(j, K4 - 1u);
-    let xi = x[i] - shift;
-    let xj = select(vec4<f32>(), x[at] - shift, j < K4);
-    product += wi * norm_weight[i] * xi + wj * norm_weight[at] * xj;
-    sum += xi + xj;
-    square += xi * xi + xj * xj;
+  let lanes = ROW_GROUP.lanes;
+  var ahead = fetched;
+  var sums = NormSums();
+  for (var i = ROW_GROUP.lane; i < K4; i += 2u * lanes) {
+    let wi = unpack(ahead.i);
+    let wj = weights_at(ahead.j, i + lanes);
+    ahead.i = ahead.k;
+    ahead.j = ahead.l;
+    let next = i + 4u * lanes;
+    if (next < K4) {
+      ahead.k = w[o * K4 + next];
+      ahead.l = w[o * K4 + min(next + lanes, K4 - 1u)];
+    }
+    sums = with_two(sums, wi, i, wj, i + lanes, shift);
   }
-  let total = row_sum4(vec4<f32>(dot(product, ONES), dot(sum, ONES), dot(square, ONES), 0.0));
+  let total = row_sum4(
+    vec4<f32>(dot(sums.product, ONES), dot(sums.sum, ONES), dot(sums.square, ONES), 0.0)
+  );
   if (ROW_GROUP.lane == 0u) {
     let mean = total.y / f32(4u * K4);
     let variance = max(total.z / f32(4u * K4) - mean * mean, 0.0);
@@ -76,7 +112,8 @@ fn run_norm(o: u32) {
   }
 }
 
-fn run_plain(o: u32) {
+fn run_plain(o: u32, fetched: Ahead) {
+  var ahead = fetched;
   var p0 = vec4<f32>();
   var p1 = vec4<f32>();
   var p2 = vec4<f32>();
@@ -85,10 +122,14 @@ fn run_plain(o: u32) {
     let j = i + ROW_GROUP.lanes;
     let k = j + ROW_GROUP.lanes;
     let l = k + ROW_GROUP.lanes;
-    let wi = unpack(w[o * K4 + i]);
-    let wj = weights_at(o * K4, j);
-    let wk = weights_at(o * K4, k);
-    let wl = weights_at(o * K4, l);
+    let wi = unpack(ahead.i);
+    let wj = weights_at(ahead.j, j);
+    let wk = weights_at(ahead.k, k);
+    let wl = weights_at(ahead.l, l);
+    let next = l + ROW_GROUP.lanes;
+    if (next < K4) {
+      ahead = four_rounds(o, next);
+    }
     let jj = min(j, K4 - 1u);
     let kk = min(k, K4 - 1u);
     let ll = min(l, K4 - 1u);
@@ -126,14 +167,21 @@ fn run_plain(o: u32) {
 }
 
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
+  // Weights are fetched rounds ahead, the first before it is known whether there is work.
+  var o = first_row(workgroup.x);
+  var ahead = four_rounds(o, ROW_GROUP.lane);
   if (all_done()) {
     return;
   }
-  for (var o = first_row(workgroup.x); o < OUTPUTS; o += row_step(workgroups.x)) {
+  while (o < OUTPUTS) {
     if (NORM) {
-      run_norm(o);
+      run_norm(o, ahead);
     } else {
-      run_plain(o);
+      run_plain(o, ahead);
+    }
+    o += row_step(workgroups.x);
+    if (o < OUTPUTS) {
+      ahead = four_rounds(o, ROW_GROUP.lane);
     }
   }
 }

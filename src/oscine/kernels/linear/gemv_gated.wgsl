@@ -121,31 +121,56 @@ fn add_of(at: u32) -> f32 {
   return 0.0;
 }
 
+// Two rounds of loads of two rows of w.
+struct Ahead {
+  a0: Wide,
+  b0: Wide,
+  a1: Wide,
+  b1: Wide,
+}
+
+// The first rounds of a pair; past the end any.
+fn first_rounds(pair: u32) -> Ahead {
+  let o = first_of(min(pair, PAIRS - 1u)) * K;
+  let other = second_of(min(pair, PAIRS - 1u)) * K;
+  let i = min(ROW_GROUP.lane, K - 1u);
+  let j = min(ROW_GROUP.lane + ROW_GROUP.lanes, K - 1u);
+  return Ahead(w[o + i], w[other + i], w[o + j], w[other + j]);
+}
+
+fn first_of(pair: u32) -> u32 {
+  return select(2u * pair, pair, GATED);
+}
+
+fn second_of(pair: u32) -> u32 {
+  return select(min(2u * pair + 1u, OUTPUTS - 1u), OUTPUTS + pair, GATED);
+}
+
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
+  // Weights are fetched two rounds ahead, the first before it is known whether there is work.
+  var pair = first_row(workgroup.x);
+  var ahead = first_rounds(pair);
   if (all_done()) {
     return;
   }
   let row = min(ROW_GROUP.lane, ROWS - 1u);  // whose results this lane stores, if it is its own
-  for (var pair = first_row(workgroup.x); pair < PAIRS; pair += row_step(workgroups.x)) {
-    let o = select(2u * pair, pair, GATED);
-    let other = select(min(o + 1u, OUTPUTS - 1u), OUTPUTS + pair, GATED);
+  while (pair < PAIRS) {
+    let o = first_of(pair);
+    let other = second_of(pair);
     let at = row * STRIDE + OFFSET;
     let bias0 = bias_of(o);
     let bias1 = bias_of(other);
     let add0 = add_of(at + o);
     let add1 = add_of(at + other);
     var sums = Sums();
-    for (var i = ROW_GROUP.lane; i < K; i += 2u * ROW_GROUP.lanes) {
-      // Two rounds at once, so that their loads are under way together.
-      let j = i + ROW_GROUP.lanes;
-      let next = min(j, K - 1u);
-      let a0 = w[o * K + i];
-      let b0 = w[other * K + i];
-      let a1 = w[o * K + next];
-      let b1 = w[other * K + next];
-      sums = with_wide(sums, i, a0, b0);
-      if (j < K) {
-        sums = with_wide(sums, j, a1, b1);
+    for (var i = ROW_GROUP.lane; i < K; i += ROW_GROUP.lanes) {
+      sums = with_wide(sums, i, ahead.a0, ahead.b0);
+      ahead.a0 = ahead.a1;
+      ahead.b0 = ahead.b1;
+      let next = i + 2u * ROW_GROUP.lanes;
+      if (next < K) {
+        ahead.a1 = w[o * K + next];
+        ahead.b1 = w[other * K + next];
       }
     }
     let all = summed(sums);
@@ -165,6 +190,10 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
           y[at + other] = activate(second + bias1) + add1;
         }
       }
+    }
+    pair += row_step(workgroups.x);
+    if (pair < PAIRS) {
+      ahead = first_rounds(pair);
     }
   }
 }
