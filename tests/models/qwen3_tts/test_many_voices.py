@@ -19,7 +19,7 @@ import oscine
 from oscine.engine.scheduler import Engine
 from oscine.models.qwen3_tts.config import SamplingParams
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
-from oscine.models.qwen3_tts.prompt import Prompt
+from oscine.models.qwen3_tts.prompt import Embeddings, Prompt, PromptDraft
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Utterance, UtteranceRequest, UtteranceResult
 from oscine.models.qwen3_tts.weights import load_weights
@@ -210,3 +210,56 @@ def test_prompts_of_one_length_are_one_prefill() -> None:
         engine.submit(voice)
     engine.run_iteration()
     assert sorted(plans) == [(1, 28), (3, 13)]
+
+
+def test_prompts_of_one_length_are_prefilled_without_much_padding() -> None:
+    """Where plans are recorded for powers of two, five prompts are four and one."""
+    runner = Qwen3TtsRunner(BASE, Reference())
+    runner.backend.bucket_rows = lambda count: 1 << (count - 1).bit_length()  # type: ignore[method-assign]
+    plans: list[tuple[int, int]] = []
+    prompt_plan = runner.talker.prompt_plan
+    runner.talker.prompt_plan = lambda count, length: (  # type: ignore[method-assign]
+        plans.append((count, length)) or prompt_plan(count, length)  # type: ignore[func-returns-value]
+    )
+    engine: Engine[Any] = ByHand(runner)  # type: ignore[arg-type]
+    voices = [utterance(2) for _ in range(5)]
+    for voice in voices:
+        engine.submit(voice)
+    engine.until_idle()
+    assert plans == [(4, 16), (1, 16)]
+    alone = Alone(Reference())
+    for voice in voices:
+        alone.check(2, voice)
+
+
+def test_texts_of_several_prompts_are_projected_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = Qwen3TtsRunner(BASE, Reference()).tables
+    passes: list[int] = []
+    submit = tables.text_projection.submit
+
+    def counted(rows: np.ndarray) -> Any:
+        passes.append(len(rows))
+        return submit(rows)
+
+    def build(embeddings: Embeddings, ids: list[int]) -> Prompt:
+        return Prompt(embeddings.embed_text(ids[:2]), embeddings.embed_text(ids[2:]))
+
+    def draft(ids: list[int]) -> PromptDraft:
+        return PromptDraft(2, len(ids) - 2, ids, lambda embeddings: build(embeddings, ids))
+
+    texts = [[1, 2, 3], [4, 5, 6, 7, 8], [2, 9, 1, 3]]
+    alone = [build(tables, ids) for ids in texts]
+    ready = Prompt(alone[0].embeddings, alone[0].trailing_text)
+    monkeypatch.setattr(tables.text_projection, "submit", counted)
+    first, given, *others = tables.build_prompts([draft(texts[0]), ready, *map(draft, texts[1:])])
+    assert passes == [12] and given is ready
+    monkeypatch.setattr("oscine.models.qwen3_tts.embeddings.MAX_PREFILL_ROWS", 5)
+    assert (
+        tables.embed_text([each for ids in texts for each in ids]).shape[0] == sum(passes[1:]) == 12
+    )
+    assert max(passes[1:]) == 5
+    for found, expected in zip((first, *others), alone, strict=True):
+        np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-6)
+        np.testing.assert_allclose(found.trailing_text, expected.trailing_text, atol=1e-6)

@@ -14,7 +14,12 @@ from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.engine.plan_cache import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
-from oscine.models.qwen3_tts.talker_runner import INITIAL_PROMPT_ROWS, MAX_PLANS, round_up
+from oscine.models.qwen3_tts.talker_runner import (
+    INITIAL_PROMPT_ROWS,
+    MAX_PLANS,
+    MAX_PREFILL_ROWS,
+    round_up,
+)
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
 
 
@@ -29,16 +34,8 @@ class EmbeddingTables:
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
         """Projected text embeddings: [n, D] float32."""
-        return self.submit_text(ids)()
-
-    def submit_text(self, ids: Sequence[int]) -> Callable[[], Rows]:
-        """Start projecting text embeddings; the returned function waits for the rows [n,
-        D], once.
-        """
         rows = embedding_rows(self.weights.text.embedding, np.array(ids, np.intp))
-        if not len(rows):
-            return lambda: np.zeros((0, self.hidden_size), np.float32)
-        return self.text_projection.submit(rows)
+        return self.text_projection.project(rows)
 
     def embed_code(self, code: int) -> Rows:
         """The talker's embedding of an id of its vocabulary: [D] float32."""
@@ -57,21 +54,21 @@ class EmbeddingTables:
         return rows
 
     def build_prompts(self, drafts: Sequence[Prompt | PromptDraft]) -> list[Prompt]:
-        """Build the prompts of several voices; the device is waited for once, for all texts.
-
-        Each text is projected separately, so that its rows do not depend on the other prompts.
-        """
-        waiting = [
-            self.submit_text(draft.ids_to_embed) if isinstance(draft, PromptDraft) else None
+        """Build the prompts of several voices, whose texts are projected together."""
+        ids = [
+            text_id
             for draft in drafts
+            if isinstance(draft, PromptDraft)
+            for text_id in draft.ids_to_embed
         ]
-        prompts: list[Prompt] = []
-        for draft, wait in zip(drafts, waiting, strict=True):
-            if isinstance(draft, PromptDraft):
-                assert wait is not None
-                prompts.append(draft.build(ProjectedText(self, wait())))
-            else:
+        rows, prompts = self.embed_text(ids), list[Prompt]()
+        for draft in drafts:
+            if isinstance(draft, Prompt):
                 prompts.append(draft)
+                continue
+            count = len(draft.ids_to_embed)
+            prompts.append(draft.build(ProjectedText(self, rows[:count])))
+            rows = rows[count:]
         return prompts
 
 
@@ -108,12 +105,16 @@ class TextProjection:
         """Input and output width."""
         return int(self.weights.fc1.weight.shape[1]), int(self.weights.fc2.weight.shape[0])
 
-    def submit(self, rows: Rows) -> Callable[[], Rows]:
-        """Start projecting rows [n, text_hidden_size], n at least 1; the returned function waits
-        for [n, D].
+    def project(self, rows: Rows) -> Rows:
+        """Project rows [n, text_hidden_size] -> [n, D], in passes of MAX_PREFILL_ROWS."""
+        waits = [
+            self.submit(rows[start : start + MAX_PREFILL_ROWS])
+            for start in range(0, len(rows), MAX_PREFILL_ROWS)
+        ]
+        return np.concatenate([np.zeros((0, self.widths[1]), np.float32), *(w() for w in waits)])
 
-        Lengths are padded as by TalkerRunner.prompt_plan.
-        """
+    def submit(self, rows: Rows) -> Callable[[], Rows]:
+        """Start projecting rows; the returned function waits for them. Their number is padded."""
         backend, count = self.backend, self.backend.bucket_rows(len(rows))
         if count > self.inputs.shape[0]:
             self.plans.clear()

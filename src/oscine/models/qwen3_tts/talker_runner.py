@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.engine.passes import pass_size
 from oscine.engine.plan_cache import PlanCache
 from oscine.errors import DeviceMemoryError
 from oscine.models.qwen3_tts import model
@@ -187,8 +188,10 @@ class TalkerRunner:
             buckets.setdefault(self.padded_prompt_length(voice[2].prompt_length), []).append(voice)
         for length, together in buckets.items():
             max_prompts = max(1, MAX_PREFILL_ROWS // length)
-            for start in range(0, len(together), max_prompts):
-                self.prefill(together[start : start + max_prompts], length)
+            while together:
+                size = pass_size(len(together), max_prompts, self.backend.bucket_rows)
+                self.prefill(together[:size], length)
+                together = together[size:]
 
     def prefill(self, voices: Sequence[Admission], length: int) -> None:
         """Prefill prompts that are padded to `length` rows."""
