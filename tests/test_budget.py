@@ -63,7 +63,8 @@ def test_any_text_is_a_size_or_a_mistake_of_one_line(text: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "GB", "4G", "1.5", "-1", "-1GB", "1e9", "0", "0GB", "0%", "100.1%", "nan", "inf", "4 G B",
+    ["", "GB", "4G", "1.5", "-1", "-1GB", "1e9", "0", "0GB", "0%", "0.000000001%", "100.1%", "nan",
+     "inf", "4 G B",
      "50 % free", 0, -1, True, 1.5, None, b"4GB", ["4GB"]],
 )  # fmt: skip
 def test_other_values_are_refused(value: Any) -> None:

@@ -354,3 +354,19 @@ def test_a_speaking_device_that_stays_lost_is_replaced_by_numpy(
     assert np.array_equal(said.samples, again.samples)
     told, replaced = lines()
     assert "the device was lost" in told and "using NumPy" in replaced
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("word_timestamps", "load does not take word_timestamps: give it to transcribe"),
+        ("voice", "load does not take voice: give it to speak"),
+        ("temperature", "load does not take temperature: give it to transcribe and speak"),
+        ("no_such", "load has no argument no_such"),
+    ],
+)
+def test_an_option_given_to_load_is_answered_with_its_method(option: str, message: str) -> None:
+    options: Any = {option: 1}
+    with pytest.raises(TypeError) as raised:
+        oscine.load("no-such-model", **options)
+    assert str(raised.value) == message and isinstance(raised.value, UsageError)

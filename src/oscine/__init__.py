@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-    from typing import Any
+    from typing import Any, Never
 
     from oscine.family import Family
     from oscine.models.base_model import Model
@@ -41,6 +41,7 @@ def load(
     progress: bool = False,
     deterministic: bool = False,
     memory: "str | int | None" = None,
+    **unknown: "Never",
 ) -> "Model[Any]":
     """Load a model by name, which is downloaded if necessary, or from a file or folder.
 
@@ -58,11 +59,17 @@ def load(
             results: bytes, or text such as "4GB", "1.5GiB" or "50%" of what is free. With less
             memory fewer sequences run at once; results stay the same. None: as much as the device
             has. See docs/devices.md.
+        unknown: Refused with the method that takes such an option.
 
     Raises:
         UsageError, HubError, CheckpointError, DeviceError.
     """
-    from oscine.loading import load as load_model  # a bare `import oscine` stays quick
+    # Imported here, so that a bare `import oscine` stays quick.
+    if unknown:
+        from oscine.options.calls import unknown_argument
+
+        raise unknown_argument(next(iter(unknown)))
+    from oscine.loading import load as load_model
 
     return load_model(
         model,

@@ -19,10 +19,11 @@ UNITS = {
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
 }
 _BYTES_PER_UNIT = {unit.lower(): factor for unit, factor in UNITS.items()}
+MIN_PERCENT = Fraction(1, 100)  # less holds no model: 0.01 % of 16 GB are 1.6 MB
 _SIZE_PATTERN = re.compile(
     r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]{1,3}|%)?", re.ASCII | re.IGNORECASE
 )
-_SIZE_HELP = "be a size such as 4GB, 800MB, 1.5GiB or 50%, or a number of bytes"
+_SIZE_HELP = "be a size such as 4GB, 800MB, 1.5GiB or 50%, from 1B or 0.01%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class MemoryLimit:
     def of(cls, value: object) -> MemoryLimit:
         """The limit that text such as "4GB", "1.5GiB" or "50%", or an int of bytes, states.
 
-        Units are read in any case. Raises UsageError for another value, and for one below a byte or
-        above 100%.
+        Units are read in any case. Raises UsageError for another value, and for one below a byte,
+        below 0.01% or above 100%.
         """
         wrong = UsageError(f"memory must {_SIZE_HELP}, not {value!r:.60}")
         if not isinstance(value, str):
@@ -51,7 +52,7 @@ class MemoryLimit:
         match = _SIZE_PATTERN.fullmatch(value.strip())
         number, unit = match.groups() if match else ("0", None)
         if unit == "%":
-            if not 0 < Fraction(number) <= 100:
+            if not MIN_PERCENT <= Fraction(number) <= 100:
                 raise wrong
             return cls(percent=Fraction(number))
         nbytes = int(Fraction(number) * _BYTES_PER_UNIT.get((unit or "B").lower(), 0))

@@ -3,6 +3,7 @@
     OscineError
     ├── UsageError (ValueError)          an option or argument is wrong; exit code 2
     │   ├── OtherModelError (AttributeError)   the method belongs to models of another task
+    │   ├── UnknownArgumentError (TypeError)   the call has no such argument
     │   └── PackageError                 a required package is not installed
     ├── AudioError                       a recording cannot be read or used
     ├── CheckpointError                  weights, configuration or tokenizer are invalid
@@ -65,6 +66,10 @@ class UsageError(OscineError, ValueError):
 
 class OtherModelError(UsageError, AttributeError):
     """A method of models of another task; an AttributeError, so that hasattr returns False."""
+
+
+class UnknownArgumentError(UsageError, TypeError):
+    """A call has no argument of this name; a TypeError, as Python raises for other functions."""
 
 
 class PackageError(UsageError):

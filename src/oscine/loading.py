@@ -19,7 +19,12 @@ from oscine.backends import (
     reopen,
 )
 from oscine.budget import MemoryLimit
-from oscine.errors import CheckpointError, DeviceError, MemoryBudgetError, UsageError
+from oscine.errors import (
+    CheckpointError,
+    DeviceError,
+    MemoryBudgetError,
+    UsageError,
+)
 from oscine.family import LoadContext, Network, WeightsT
 from oscine.files import expand_user
 from oscine.fleet.model import open_fleet
