@@ -9,8 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.engine.sequence import EncoderInput
 from oscine.models.parakeet import model
 from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.encoder import EncoderRunner, HeadProjection
 from oscine.models.parakeet.weights import (
     ConformerBlock,
     ConvModule,
@@ -147,6 +149,34 @@ def test_a_padded_batch_gives_what_each_gives_alone() -> None:
     mels = sounds(97, 1, 64, 9)
     alone = [encoded(Reference(), [mel], len(mel))[0] for mel in mels]
     alike(encoded(Reference(), mels, 97 + 24), alone)
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([384] * 9, [8, 1]),
+        ([384] * 5, [4, 1]),
+        ([384] * 7, [7]),  # a pass of 8 with an eighth of padding
+        ([384] * 20, [16, 4]),
+        ([512] * 16, [8, 8]),  # 6,144 encoder frames are the most
+        ([9000, 200], [1, 1]),
+        ([400, 16, 390, 30, 380], [4, 1]),
+    ],
+)
+def test_passes_have_little_padding_and_bounded_size(
+    frames: list[int], expected: list[int]
+) -> None:
+    """Where plans are recorded for powers of two of inputs."""
+    backend = Reference()
+    backend.bucket_rows = lambda count: 1 << (count - 1).bit_length()  # type: ignore[method-assign]
+    head = HeadProjection(CONFIG.d_model, lambda x: x)
+    runner = EncoderRunner(backend, CONFIG, made_up(CONFIG), head)
+    inputs = [EncoderInput(np.zeros((8 * count, CONFIG.n_mels), np.float32)) for count in frames]
+    passes = list(runner.batches(inputs))
+    assert [len(group) for group in passes] == expected
+    together = [number for group in passes for number in group]
+    assert sorted(together) == list(range(len(frames)))
+    assert [frames[number] for number in together] == sorted(frames, reverse=True)
 
 
 def test_a_band_that_reaches_everywhere_is_no_band() -> None:

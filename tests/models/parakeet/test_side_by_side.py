@@ -39,7 +39,7 @@ class ByHand(Engine[ParakeetRunner]):
         super().__init__(ParakeetRunner(weights, backend))
         self._device_thread = self  # type: ignore[assignment]
 
-    is_current = False
+    is_current = is_shared = False
 
     def wake(self, engine: object) -> None:
         """No thread."""

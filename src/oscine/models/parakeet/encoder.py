@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.engine.passes import pass_size
 from oscine.engine.plan_cache import PlanCache
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
@@ -63,17 +64,23 @@ class EncoderRunner:
         self.prepare(self.shape([1]), config.attention_window)
 
     def batches(self, inputs: Sequence[EncoderInput]) -> Iterator[list[int]]:
-        """Indices of the inputs of each pass: similar lengths, up to MAX_BATCH_FRAMES in all."""
+        """Indices of the inputs of each pass: similar lengths, up to MAX_BATCH_FRAMES in all.
+
+        The longest come first, so that a pass of its own for what is left is a short one.
+        """
         lengths = [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
-        group: list[int] = []
-        for number in sorted(range(len(inputs)), key=lambda number: lengths[number]):
-            together = self.shape([lengths[each] for each in (*group, number)])
-            if group and together.rows > MAX_BATCH_FRAMES:
-                yield group
-                group = []
-            group.append(number)
-        if group:
-            yield group
+        left = sorted(range(len(inputs)), key=lambda number: -lengths[number])
+
+        def fits(count: int) -> bool:
+            return self.shape([lengths[number] for number in left[:count]]).rows <= MAX_BATCH_FRAMES
+
+        while left:
+            largest = 1
+            while largest < len(left) and fits(largest + 1):
+                largest += 1
+            size = pass_size(largest, largest, self.backend.bucket_rows)
+            yield left[:size]
+            left = left[size:]
 
     def run(self, inputs: Sequence[EncoderInput]) -> EncoderPlan:
         """Encode inputs with the same batch_key in one pass; valid until the next pass."""
