@@ -82,7 +82,7 @@ def test_integers_of_32_bits_give_the_same() -> None:
     [
         # A decoder has a process of its own, which nothing is kept from here.
         (
-            "from oscine.audio import decoder_pool; decoder_pool._take = lambda: None\n"
+            "from oscine.audio import decoder_pool; decoder_pool._acquire_decoder = lambda: None\n"
             "oscine.load({en!r}, 'cpu').transcribe({wav!r})",
             "av",
         ),

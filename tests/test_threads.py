@@ -86,7 +86,7 @@ def test_the_result_does_not_hang_on_the_number_of_threads() -> None:
 
 
 def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threads._libraries().info()]
+    return [library["num_threads"] for library in threads._blas_controller().info()]
 
 
 def test_blas_has_its_threads_back_afterwards() -> None:
@@ -104,7 +104,7 @@ def test_blas_is_limited_in_one_thread_after_another() -> None:
         with threads.single_threaded_blas():
             inside.extend(blas_threads())
 
-    limit = threads._libraries().limit(limits=2, user_api="blas")
+    limit = threads._blas_controller().limit(limits=2, user_api="blas")
     try:
         with threads.single_threaded_blas():
             pass
@@ -134,7 +134,7 @@ def test_blas_has_its_threads_back_after_blocks_that_overlap(
 ) -> None:
     """In two threads: the one that enters first leaves first, and the limit lasts until the end."""
     libraries = Libraries()
-    monkeypatch.setattr(threads, "_libraries", lambda: libraries)
+    monkeypatch.setattr(threads, "_blas_controller", lambda: libraries)
     first, second = threads.single_threaded_blas(), threads.single_threaded_blas()
     first.__enter__()
     second.__enter__()

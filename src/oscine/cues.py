@@ -99,19 +99,19 @@ def should_merge(cue: Cue, after: Cue, layout: Layout) -> bool:
         or layout.max_words_per_line is not None
     ):
         return False
-    lines = (cue.text + _between(cue, after, layout) + after.text).count("\n") + 1
+    lines = (cue.text + _cue_separator(cue, after, layout) + after.text).count("\n") + 1
     return layout.max_line_count is None or lines <= layout.max_line_count
 
 
 def merged(cue: Cue, after: Cue, layout: Layout) -> Cue:
     """Two cues as one: in one line where it has room for them, else line after line."""
-    between = _between(cue, after, layout)
+    between = _cue_separator(cue, after, layout)
     size = cue.size + after.size + len(between)
     end = max(cue.end, after.end)
     return Cue(cue.start, end, cue.text + between + after.text, cue.channel, size)
 
 
-def _between(cue: Cue, after: Cue, layout: Layout) -> str:
+def _cue_separator(cue: Cue, after: Cue, layout: Layout) -> str:
     """The separator between the texts of two merged cues: a space or a line break.
 
     It is empty if either text is in a script without spaces.
@@ -159,7 +159,7 @@ def clause_lines(words: Sequence[Word], width: int, count: int, indent: int) -> 
     for line in range(1, count + 1):
         for end in range(line, total + 1):
             for start in range(end - 1, line - 2, -1):
-                cost = _cost(words, start, end, width, 0 if start else indent)
+                cost = _line_cost(words, start, end, width, 0 if start else indent)
                 if cost == math.inf:  # as are those of all longer lines
                     break
                 if (line - 1, start) in best:
@@ -172,7 +172,7 @@ def clause_lines(words: Sequence[Word], width: int, count: int, indent: int) -> 
     return [list(words[start:end]) for start, end in pairwise(edges)]
 
 
-def _cost(words: Sequence[Word], start: int, end: int, width: int, indent: int) -> float:
+def _line_cost(words: Sequence[Word], start: int, end: int, width: int, indent: int) -> float:
     """Of a line of some of the words; infinite where they are too long for one."""
     length = indent + len("".join(word.word for word in words[start:end]).strip())
     if length > width and end - start > 1:

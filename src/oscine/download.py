@@ -62,9 +62,9 @@ def fetch(
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        resumed = bool(_length(part))
+        resumed = bool(_file_size(part))
         try:
-            _complete(url, part, size, token, progress)
+            _download_rest(url, part, size, token, progress)
         except ServerError as error:
             raise HubError(f"{target.name}: cannot be downloaded: {error}") from error
         found = file_digest(part, digest.partition(":")[0])
@@ -78,7 +78,7 @@ def fetch(
     replace_atomically(part, target)
 
 
-def _complete(
+def _download_rest(
     url: str, part: Path, size: int, token: str | None, progress: Progress | None
 ) -> None:
     """Bring part to its size, by as many answers as that takes.
@@ -87,23 +87,23 @@ def _complete(
     after SILENCE in which no byte came of any.
     """
     pace, failures, restarted = SpeedMonitor(MIN_BYTES_PER_S), 0, False
-    best = _length(part) or 0
-    while (have := _length(part)) != size:
+    best = _file_size(part) or 0
+    while (have := _file_size(part)) != size:
         if have is not None and have > size:  # left by some other file of that name
-            _warn_of_start(part, f"{have} bytes are here, of {size}")
+            _warn_restart(part, f"{have} bytes are here, of {size}")
             part.unlink()
             best, have = 0, None
         try:
-            _continue(url, part, have or 0, size, token, pace, progress)
+            _append_rest(url, part, have or 0, size, token, pace, progress)
             problem = ServerError("the connection closed early")
         except ServerError as error:
             problem = error
         if problem.code == 416 and have and not restarted:  # there the file is not so long
-            _warn_of_start(part, f"{have} bytes are here, and the server's file is shorter")
+            _warn_restart(part, f"{have} bytes are here, and the server's file is shorter")
             part.unlink()
             best, restarted = 0, True
             continue
-        now = _length(part) or 0
+        now = _file_size(part) or 0
         failures = 0 if now > best else failures + 1
         best = max(best, now)
         if problem.final or failures >= MAX_ATTEMPTS:
@@ -115,15 +115,15 @@ def _complete(
             time.sleep(min(2.0**failures, 8.0) / 4)
 
 
-def _warn_of_start(part: Path, problem: str) -> None:
+def _warn_restart(part: Path, problem: str) -> None:
     log.warning("%s: %s; starting again", part.name.removesuffix(".part"), problem)
 
 
-def _length(path: Path) -> int | None:
+def _file_size(path: Path) -> int | None:
     return path.stat().st_size if path.exists() else None
 
 
-def _continue(
+def _append_rest(
     url: str,
     part: Path,
     have: int,
@@ -227,14 +227,14 @@ def _find_in_index(index: str, project: str, file: str) -> str | None:
             links = {entry["filename"]: entry["url"] for entry in json.loads(body)["files"]}
             link = links.get(file)
         else:
-            link = _link(body.decode("utf-8", "replace"), file)
+            link = _find_link(body.decode("utf-8", "replace"), file)
         return None if link is None else urljoin(base, link)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = "the package index cannot be read: its answer lists no files"
         raise HubError(f"{file}: {problem}") from error
 
 
-def _link(page: str, file: str) -> str | None:
+def _find_link(page: str, file: str) -> str | None:
     """Address of a file that a page of HTML refers to, in time linear in the page's length."""
     for double, single in re.findall(r"""(?i)\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", page):
         address = html.unescape(double or single).strip()

@@ -44,10 +44,12 @@ class OscineError(Exception):
     exit_code = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.args, self.__dict__)
+        return _restore_error, (type(self), self.args, self.__dict__)
 
 
-def _restored(kind: type[OscineError], args: tuple[Any, ...], state: dict[str, Any]) -> OscineError:
+def _restore_error(
+    kind: type[OscineError], args: tuple[Any, ...], state: dict[str, Any]
+) -> OscineError:
     """An error as it was, without its __init__: a message is made of other arguments than it has.
 
     A pool of processes waits for ever where an error cannot be read back.

@@ -240,25 +240,25 @@ class Family:
 
 def _check_types(family: Family) -> None:
     """Raise UsageError for a value of another type than its field has: others write the records."""
-    _hold(family, str, "name", "title", "checkpoint_signature", "task")
-    _hold(family, str | None, "default", "default_cloner")
-    _hold(family, Callable, "matches", "network", "is_complete")
-    _hold(family, Callable | None, "speaking")
-    _hold(family, Mapping, "models", "aliases")
-    _hold(family, tuple, "files")
+    _check_field_types(family, str, "name", "title", "checkpoint_signature", "task")
+    _check_field_types(family, str | None, "default", "default_cloner")
+    _check_field_types(family, Callable, "matches", "network", "is_complete")
+    _check_field_types(family, Callable | None, "speaking")
+    _check_field_types(family, Mapping, "models", "aliases")
+    _check_field_types(family, tuple, "files")
     for name, release in family.models.items():
         if not isinstance(release, Release):
             raise UsageError(f"model {name!r} is {release!r:.60}, which is not a Release")
-        _hold(release, str, "repository", "languages")
-        _hold(release, int, "megabytes")
-        _hold(release, tuple, "wheels")
-        _hold(release, Mapping, "files")
+        _check_field_types(release, str, "repository", "languages")
+        _check_field_types(release, int, "megabytes")
+        _check_field_types(release, tuple, "wheels")
+        _check_field_types(release, Mapping, "files")
         for wheel in release.wheels:
             if not isinstance(wheel, Wheel):
                 raise UsageError(f"model {name!r} has {wheel!r:.60}, which is not a Wheel")
 
 
-def _hold(record: Family | Release, kind: Any, *names: str) -> None:
+def _check_field_types(record: Family | Release, kind: Any, *names: str) -> None:
     """Raise UsageError for fields that do not hold a value of a kind, which no bool is."""
     for name in names:
         value = getattr(record, name)

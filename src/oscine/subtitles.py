@@ -105,7 +105,7 @@ class _CueBuilder:
     def _spelled(self, word: Word, place: int, marked: Word | None) -> str:
         """A word at a place of its line, whose first has no space before it."""
         text = self.spell(word.word if place else word.word.strip())
-        return _underlined(text) if word is marked else text
+        return _underline(text) if word is marked else text
 
 
 def cues(
@@ -134,7 +134,7 @@ def _laid_out(
     for segment in segments:
         if segment.words is None and layout.needing_words:
             raise UsageError(f"{layout.needing_words[0]} needs word_timestamps=True")
-        words = _words(segment)
+        words = _visible_words(segment)
         indent = len(channel_name(segment.channel)) if named else 0
         if not flowing or not words or segment.channel != page.channel:
             yield from page.cues()
@@ -168,22 +168,22 @@ def channel_name(channel: int | None) -> str:
 
 def one_line(text: str) -> str:
     """Text without line breaks, which would end a row or a cue, and other controls but tabs."""
-    return _unbroken(text).strip()
+    return _without_line_breaks(text).strip()
 
 
-def _unbroken(text: str) -> str:
+def _without_line_breaks(text: str) -> str:
     return _LINE_BREAK_PATTERN.sub(" ", strip_controls(text))
 
 
-def _words(segment: Segment) -> list[Word]:
+def _visible_words(segment: Segment) -> list[Word]:
     """Words that can be seen, none of which holds a line break or another control."""
     return [
         Word(word.start, word.end, text, word.probability)
         for word in segment.words or ()
-        if (text := _unbroken(word.word)).strip()
+        if (text := _without_line_breaks(word.word)).strip()
     ]
 
 
-def _underlined(word: str) -> str:
+def _underline(word: str) -> str:
     bare = word.lstrip()
     return f"{word[: len(word) - len(bare)]}<u>{bare}</u>"

@@ -22,7 +22,7 @@ _UNSAFE_IN_STREAMS = re.compile(f"(?!\n)[{_UNSAFE_CHARACTERS}]")
 _UNSAFE_IN_RESULTS = re.compile(rf"(?![\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029])[{_UNSAFE_CHARACTERS}]")
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
@@ -31,7 +31,7 @@ def printable(message: str) -> str:
 
     Lone surrogates, by which Python represents undecodable bytes of file names, are escaped too.
     """
-    return _UNSAFE_IN_MESSAGES.sub(_escaped, message)
+    return _UNSAFE_IN_MESSAGES.sub(_escape_match, message)
 
 
 def escape(line: str, replace: Callable[[str], str]) -> str:
@@ -55,7 +55,7 @@ class SanitizedStream:
 
     def write(self, text: str) -> int:
         """Write escaped text; returns the length of `text`."""
-        self.raw.write(_UNSAFE_IN_STREAMS.sub(_escaped, text))
+        self.raw.write(_UNSAFE_IN_STREAMS.sub(_escape_match, text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:

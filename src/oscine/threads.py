@@ -78,8 +78,8 @@ class Pool:
         self._queue: _Queue = SimpleQueue()
         for number in range(size):
             name = f"oscine_{number}"
-            Thread(target=_work, args=(self._queue,), name=name, daemon=True).start()
-        weakref.finalize(self, _dismiss, self._queue, size)
+            Thread(target=_worker_loop, args=(self._queue,), name=name, daemon=True).start()
+        weakref.finalize(self, _stop_workers, self._queue, size)
 
     def run(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """Call `work` on every piece and wait. Raises the first error of a call."""
@@ -87,7 +87,7 @@ class Pool:
         given_up: list[bool] = []
         try:
             for piece in pieces:
-                self._queue.put(partial(_do, work, piece, ended, given_up))
+                self._queue.put(partial(_run_piece, work, piece, ended, given_up))
             for _ in pieces:
                 if (error := ended.get()) is not None:
                     raise error
@@ -98,7 +98,7 @@ class Pool:
             error = None  # breaks a reference cycle with this frame
 
 
-def _do(
+def _run_piece(
     work: Callable[[Piece], None],
     piece: Piece,
     ended: SimpleQueue[BaseException | None],
@@ -114,13 +114,13 @@ def _do(
     ended.put(error)
 
 
-def _work(queue: _Queue) -> None:
+def _worker_loop(queue: _Queue) -> None:
     while (piece := queue.get()) is not None:
         piece()
         del piece  # it references arrays
 
 
-def _dismiss(queue: _Queue, size: int) -> None:
+def _stop_workers(queue: _Queue, size: int) -> None:
     for _ in range(size):
         queue.put(None)
 
@@ -149,7 +149,7 @@ def parallel_for(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None
 
 
 @lru_cache(1)
-def _libraries() -> Any:
+def _blas_controller() -> Any:
     """The controller of BLAS's threads; None if threadpoolctl is not installed."""
     try:
         from threadpoolctl import ThreadpoolController  # costs start-up time
@@ -175,7 +175,7 @@ class _OneThread:
         self._limit: Any = None
 
     def __enter__(self) -> None:
-        libraries = _libraries()
+        libraries = _blas_controller()
         with self._lock:
             if not self._inside and libraries is not None:
                 _let_any_thread_limit(libraries)
@@ -190,9 +190,9 @@ class _OneThread:
 
     def _lift(self) -> None:
         if self._limit is not None:
-            _let_any_thread_limit(_libraries())
+            _let_any_thread_limit(_blas_controller())
             self._limit.restore_original_limits()
-            _let_any_thread_limit(_libraries())
+            _let_any_thread_limit(_blas_controller())
             self._limit = None
 
     def after_fork(self) -> None:

@@ -134,7 +134,7 @@ class _BoundedHandler(urllib.request.AbstractHTTPHandler):
 
     def https_open(self, request: urllib.request.Request) -> Any:
         kind = partial(self._connection, http.client.HTTPSConnection)
-        return self.do_open(kind, request, context=_tls())
+        return self.do_open(kind, request, context=_tls_context())
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
@@ -156,7 +156,7 @@ class _HttpRedirects(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
     def redirect_request(self, req: Any, fp: Any, *rest: Any) -> Any:
-        _check(rest[-1])
+        _check_url(rest[-1])
         return super().redirect_request(req, fp, *rest)
 
 
@@ -185,7 +185,7 @@ def open_url(
     ):
         opener.add_handler(handler)
     try:
-        _check(url)
+        _check_url(url)
         request = urllib.request.Request(url, headers={"User-Agent": "oscine", **headers})
         if token:
             # Hubs redirect to a content network that must not see the token.
@@ -239,7 +239,7 @@ def read_page(
         return bytes(page), response.headers.get_content_type(), response.url
 
 
-def _check(url: str) -> None:
+def _check_url(url: str) -> None:
     """Raise ServerError for an address that is not of http or https, or that holds a login."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
@@ -249,7 +249,7 @@ def _check(url: str) -> None:
         raise ServerError(f"{shown(parts.hostname or '')} wants a login", final=True)
 
 
-def _tls() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     """The system's certificates; where Python has none (macOS, python.org), certifi's."""
     paths = ssl.get_default_verify_paths()
     if paths.cafile is None and paths.capath is None and importlib.util.find_spec("certifi"):

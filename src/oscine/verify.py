@@ -37,12 +37,12 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
         raise UsageError(f"{name} is a path: there is nothing to check it against; give a name")
     name, model = hub.lookup(name)
     own = hub.model_folder(name)
-    if hub.find_local(name) is None and not _known(model, own):  # missing or incomplete
+    if hub.find_local(name) is None and not _known_files(model, own):  # missing or incomplete
         folder = hub.resolve(name, offline, progress)
         return folder, len(read_manifest(folder))
     with hub.download_lock(own, f"model {name!r}"):
         folder = hub.find_local(name) or own
-        entries = _expected(name, model, folder, offline)
+        entries = _expected_files(name, model, folder, offline)
         bad = damaged_files(folder, entries)
         if not bad:
             if folder == own and not read_manifest(own):
@@ -59,34 +59,36 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
     return own, len(read_manifest(own))
 
 
-def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[str, FileRecord]:
+def _expected_files(
+    name: str, model: Release, folder: Path, offline: bool
+) -> dict[str, FileRecord]:
     """The expected sizes and hashes of a model's files. Raises HubError if they are not known."""
     if folder != hub.model_folder(name):
         entries = entries_of_hub_cache(folder)
     else:
-        entries = _known(model, folder)
+        entries = _known_files(model, folder)
         if not entries and not hub.is_offline(offline):  # an older oscine fetched it
             _, listed = hub_listing(model.repository)
             entries = {
-                file: entry_of(file, listed[file]) for file in _files(folder) if file in listed
+                file: entry_of(file, listed[file]) for file in _list_files(folder) if file in listed
             }
     if not entries:
         raise HubError(f"{folder}: no hashes of its files are known; remove it and pull it again")
     return entries
 
 
-def _known(model: Release, folder: Path) -> dict[str, FileRecord]:
+def _known_files(model: Release, folder: Path) -> dict[str, FileRecord]:
     """The manifest of a folder, else the hashes of the release if it has the same files."""
     if kept := read_manifest(folder):
         return kept
-    files = _files(folder)
+    files = _list_files(folder)
     if not files or not set(files) <= model.files.keys():
         return {}
     sizes = {file: (folder / file).stat().st_size if file in files else 0 for file in model.files}
     return {file: FileRecord(sizes[file], f"sha256:{model.files[file]}") for file in model.files}
 
 
-def _files(folder: Path) -> list[str]:
+def _list_files(folder: Path) -> list[str]:
     try:
         found = [path for path in folder.rglob("*") if path.is_file()]
     except OSError:  # reported by the download

@@ -419,7 +419,7 @@ def test_many_gaps_are_one_line(warnings):
 @pytest.mark.parametrize("where", ["another process", "this process"])
 def test_a_recording_that_is_read_again_warns_once(warnings, monkeypatch, where):
     if where == "this process":
-        monkeypatch.setattr(decoder_pool, "_take", lambda: None)
+        monkeypatch.setattr(decoder_pool, "_acquire_decoder", lambda: None)
     source = open_source(muxed("matroska", "aac", shift=gap(4.5, 2)))
     for reading in (source, source, source.with_channel(1), source.with_max_duration(60)):
         assert sum(map(len, reading.blocks())) == pytest.approx(12 * 16_000, abs=3000)

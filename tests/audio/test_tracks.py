@@ -251,4 +251,4 @@ def test_a_line_names_some_of_many_tracks(count: int) -> None:
     assert line.startswith(f"has {count} audio tracks (1 eeeeeeeee, 2 eeeeeeeee t, 3 ")
     assert f"8 eeeeeeeee ttttttt{f' and {count - 8} more' if count > 8 else ''})" in line
     assert f"using track {count}" in line and len(line) < 600
-    assert len(tracks._named(listed[-1])) <= 50
+    assert len(tracks._describe_track(listed[-1])) <= 50

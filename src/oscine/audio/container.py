@@ -66,7 +66,7 @@ def decode_track(
     damage = _DamageReport(name, warn)
     channel = wanted.channel
     resampler = Resampler(wanted.rate, channel)
-    header = _header(name, file)
+    header = _read_wav_lengths(name, file)
     beyond = header is not None and header.understated
     with open_container(name, file, wanted.track, ignore_length=beyond) as container:
         taken = _choose_track(name, file, container, wanted.track)
@@ -77,7 +77,7 @@ def decode_track(
         if not (header and (header.streamed or header.data > header.rest)):
             _refuse_longer(name, container, taken, file, wanted.max_duration_s)
         if "ogg" not in container.format.name:
-            yield from _track(name, container, taken.of(container), file, resampler, damage)
+            yield from _track_samples(name, container, taken.of(container), file, resampler, damage)
             _warn_of_ending(file, header, damage)
             return
     parts, cut = links(file)
@@ -91,7 +91,7 @@ def decode_track(
             damage.warn("continues with data that is not audio")
             return
         with container:
-            yield from _track(name, container, taken.of(container), part, resampler, damage)
+            yield from _track_samples(name, container, taken.of(container), part, resampler, damage)
     if cut and not damage.warned:
         damage.warn("breaks off")
 
@@ -139,7 +139,7 @@ def check_channel(name: str, channel: int, count: int) -> None:
         raise AudioError(name, problem, "choose another, or all of them mixed")
 
 
-def _track(
+def _track_samples(
     name: str,
     container: Any,
     stream: Any,
@@ -149,7 +149,7 @@ def _track(
 ) -> Iterator[Samples]:
     clock = damage.clock
     begin = clock.position
-    frames = _frames(container, stream, file, damage)
+    frames = _timed_frames(container, stream, file, damage)
     try:
         for silence, frame in clock.align(
             frames, start_time(container), clock_period(container, stream)
@@ -166,7 +166,7 @@ def _track(
     except (av.error.FFmpegError, ValueError) as error:
         raise AudioError(name, f"cannot be decoded ({reason(error)})", _REMEDY) from None
     if not damage.seconds and damage.count:
-        problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
+        problem = f"nothing of its {_codec_name(stream)} track can be decoded ({damage.first})"
         raise AudioError(name, problem, _REMEDY)
     damage.tell(clock.position - begin, _stated_length(container, stream, file))
 
@@ -187,7 +187,7 @@ class _DamageReport:
 
     def add(self, error: Exception) -> None:
         self.count += 1
-        self.first = self.first or _damage(error)
+        self.first = self.first or _damage_message(error)
 
     def tell(self, length: float, stated: tuple[float, bool] | None) -> None:
         """Warn once of all that is wrong with a track that was read to its end.
@@ -201,9 +201,9 @@ class _DamageReport:
             self._warn_of_clock(*clock.refused)
         if self.count:
             places = f"{self.count} places" if self.count > 1 else "one place"
-            self.warn(f"is damaged in {places} ({self.first}){_filled(clock, late)}")
+            self.warn(f"is damaged in {places} ({self.first}){_filled_gaps(clock, late)}")
         elif clock.gap_count > bool(late):
-            self.warn(f"lacks some of its audio{_filled(clock, late)}")
+            self.warn(f"lacks some of its audio{_filled_gaps(clock, late)}")
         elif stated is not None and length - late * (not stated[1]) < stated[0] - 1.0:
             self.warn(f"ends before the {stated[0]:.1f} s stated in its header")
         self.count, self.first, self.late = 0, "", None
@@ -221,7 +221,7 @@ class _DamageReport:
         self._warn(f"{self.name}: {problem}; using the {self.seconds:.1f} s that can be read")
 
 
-def _filled(clock: Clock, late: float) -> str:
+def _filled_gaps(clock: Clock, late: float) -> str:
     """The gaps that were filled with silence, without the `late` seconds before a late track."""
     gaps = [f"{begin:.1f} to {end:.1f} s" for begin, end in clock.gaps[bool(late) :]]
     if not gaps:
@@ -231,23 +231,23 @@ def _filled(clock: Clock, late: float) -> str:
     return f"; silence replaces {times} ({clock.gap_seconds - late:.1f} s in all)"
 
 
-def _frames(
+def _timed_frames(
     container: Any, stream: Any, file: BinaryIO | FileSlice, damage: _DamageReport
 ) -> Iterator[TimedFrame]:
     """Decoded frames with their times; damaged packets are skipped."""
     codec = stream.codec_context
     times = frame_timer(container, stream, file)
-    for packet in _packets(container, stream, damage):
-        frames = _decoded(codec, packet, damage)
+    for packet in _read_packets(container, stream, damage):
+        frames = _decode_packet(codec, packet, damage)
         if frames is None:
             times.skip(packet)
         else:
             yield from (times.stamp(packet, frame) for frame in frames)
     damage.lost = times.lost
-    yield from (times.stamp(None, frame) for frame in _decoded(codec, None, damage) or ())
+    yield from (times.stamp(None, frame) for frame in _decode_packet(codec, None, damage) or ())
 
 
-def _packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any]:
+def _read_packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any]:
     """Packets with content, also those after damage; a truncated file ends at the truncation."""
     failures = 0
     while failures < _MAX_CONSECUTIVE_ERRORS:
@@ -265,7 +265,7 @@ def _packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any
             failures += 1
 
 
-def _decoded(codec: Any, packet: Any, damage: _DamageReport) -> list[Any] | None:
+def _decode_packet(codec: Any, packet: Any, damage: _DamageReport) -> list[Any] | None:
     """The frames of a packet; None if it is damaged."""
     try:
         return list(codec.decode(packet))
@@ -332,14 +332,14 @@ def _refuse_longer(
         raise AudioError.too_long(name, max_duration_s)
 
 
-def _header(name: str, file: BinaryIO | FileSlice) -> WavLengths | None:
+def _read_wav_lengths(name: str, file: BinaryIO | FileSlice) -> WavLengths | None:
     try:
         return read_lengths(file)
     except (OSError, ValueError) as error:
         raise AudioError(name, f"cannot be read ({reason(error)})", _REMEDY) from None
 
 
-def _damage(error: Exception) -> str:
+def _damage_message(error: Exception) -> str:
     """FFmpeg's message for damaged data.
 
     Some decoders have error numbers of their own for it, and some return -1, which reads as a lack
@@ -350,5 +350,5 @@ def _damage(error: Exception) -> str:
     return "Invalid data found when processing input" if own else why
 
 
-def _codec(stream: Any) -> str:
+def _codec_name(stream: Any) -> str:
     return getattr(stream.codec_context, "name", None) or "unknown"

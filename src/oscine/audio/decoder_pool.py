@@ -56,8 +56,8 @@ def decode_track(
     `file` is read from its start as samples are requested, and left at any position. Raises
     AudioError also if the decoder crashes, hangs or needs more than MAX_MEMORY_BYTES.
     """
-    size = _size(name, file)
-    decoder = _take()
+    size = _file_size(name, file)
+    decoder = _acquire_decoder()
     if decoder is None:
         yield from container.decode_track(name, file, wanted, warn)
         return
@@ -67,8 +67,8 @@ def decode_track(
 
 def channel_count(name: str, file: BinaryIO | FileSlice, track: int | str | None = None) -> int:
     """Number of channels of the audio track, found in a child process. Raises AudioError."""
-    size = _size(name, file)
-    decoder = _take()
+    size = _file_size(name, file)
+    decoder = _acquire_decoder()
     if decoder is None:
         return container.channel_count(name, file, track)
     job = {"task": "channels", "name": name, "size": size, "track": track}
@@ -82,7 +82,7 @@ def channel_count(name: str, file: BinaryIO | FileSlice, track: int | str | None
 
 def prepare() -> None:
     """Start a decoder process in the background, so that the first recording need not wait."""
-    if not _idle and (decoder := _started()) is not None:
+    if not _idle and (decoder := _start_decoder()) is not None:
         _idle.append(decoder)
 
 
@@ -269,16 +269,16 @@ class _Decoder:
 _FORKED = 1 << 20  # not an exit code
 
 
-def _size(name: str, file: BinaryIO | FileSlice) -> int:
+def _file_size(name: str, file: BinaryIO | FileSlice) -> int:
     try:
         return file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:
-        raise _unreadable(name, error) from None
+        raise _unreadable_error(name, error) from None
 
 
 def read_all(name: str, file: BinaryIO | FileSlice) -> bytes:
     """All bytes of a recording. Raises AudioError if it cannot be read."""
-    return _bytes_at(name, file, 0, _size(name, file))
+    return _bytes_at(name, file, 0, _file_size(name, file))
 
 
 def _bytes_at(name: str, file: BinaryIO | FileSlice, position: int, size: int) -> bytes:
@@ -298,11 +298,11 @@ def _bytes_at(name: str, file: BinaryIO | FileSlice, position: int, size: int) -
                 break
             data += part
     except (OSError, ValueError) as error:
-        raise _unreadable(name, error) from None
+        raise _unreadable_error(name, error) from None
     return data[:size]
 
 
-def _unreadable(name: str, error: Exception) -> AudioError:
+def _unreadable_error(name: str, error: Exception) -> AudioError:
     return AudioError(name, f"cannot be read ({reason(error)})", "record it or convert it again")
 
 
@@ -339,14 +339,14 @@ _live: set[_Decoder] = set()
 _watch = _Watch()
 
 
-def _take() -> _Decoder | None:
+def _acquire_decoder() -> _Decoder | None:
     """A process that is ready; None if there can be none."""
     while _idle:
         with suppress(IndexError):  # another thread was quicker
             decoder = _idle.pop()
             if decoder.ready():
                 return decoder
-    if (started := _started()) is None:
+    if (started := _start_decoder()) is None:
         return None
     if started.ready():
         return started
@@ -354,7 +354,7 @@ def _take() -> _Decoder | None:
     return None
 
 
-def _started() -> _Decoder | None:
+def _start_decoder() -> _Decoder | None:
     program = Path(sys.executable or "").name.lower()
     if getattr(sys, "frozen", False) or not program.startswith(("python", "pypy")):
         _log.debug("no decoder process (this is no plain Python): decoding here")

@@ -139,7 +139,7 @@ def perform(link: Link, job: dict[str, Any]) -> None:
         if job["task"] == "channels":
             result = container.channel_count(job["name"], recording, job["track"])
         else:
-            for block in _blocks(job, recording):
+            for block in _decode_blocks(job, recording):
                 link.send(messages.BLOCK, block.tobytes())
     except Stopped:
         pass
@@ -158,7 +158,7 @@ def perform(link: Link, job: dict[str, Any]) -> None:
     link.send(messages.END, result)
 
 
-def _blocks(job: dict[str, Any], file: BinaryIO) -> Iterator[Samples]:
+def _decode_blocks(job: dict[str, Any], file: BinaryIO) -> Iterator[Samples]:
     """Decoded samples in blocks of BLOCK_SAMPLES; samples before an error are not lost."""
     waiting: list[Samples] = []
     count = 0

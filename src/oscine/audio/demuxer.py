@@ -56,7 +56,7 @@ _SUFFIX_PATTERN = re.compile(r"\.[a-z0-9_]{1,8}")
 
 
 @cache
-def _tags() -> Any:
+def _tag_options() -> Any:
     """Options for tags that are not UTF-8, which PyAV 19 would raise an error for."""
     return {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
 
@@ -99,21 +99,21 @@ def open_container(
     if ignore_length:
         options["ignore_length"] = "1"
     refuse_playlist(name, file)
-    if _head(file)[8:12] == b"WAVE":
+    if _read_head(file)[8:12] == b"WAVE":
         # Packets that are searched for a stream of DTS in place of samples: 128 KiB of them, as
         # many bytes as FFmpeg searches with packets of its own size. 2 MiB take it 70 ms.
         options["max_probe_packets"] = "2"
     try:
         # `options` are the streams' too, which crashes PyAV 13.
-        container = av.open(_Reader(file), **_tags(), container_options=options)
+        container = av.open(_Reader(file), **_tag_options(), container_options=options)
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        raise _refusal(name, file, error) from None
+        raise _unopenable_error(name, file, error) from None
     for stream in container.streams.audio:
         if stream.codec_context is not None:
             _leave_order(stream.codec_context)
     try:
         if not len(container.streams):  # as FFmpeg opens an mp4 that is cut in its index
-            raise _refusal(name, file, ValueError("no tracks"))
+            raise _unopenable_error(name, file, ValueError("no tracks"))
         _check_tracks(name, container, track)
     except AudioError as error:
         container.close()
@@ -160,7 +160,7 @@ def channel_count_of(track: Any) -> int:
 
 def refuse_playlist(name: str, file: BinaryIO | FileSlice) -> None:
     """Raise AudioError for a list of files or addresses; `file` is then at its start."""
-    text = _text(_head(file))
+    text = _head_as_text(_read_head(file))
     if text is None or not (suffix_of(file) in PLAYLIST_SUFFIXES or _PLAYLIST_PATTERN.match(text)):
         return
     listed = name if suffix_of(file) in PLAYLIST_SUFFIXES else "LIST"
@@ -171,15 +171,15 @@ def refuse_playlist(name: str, file: BinaryIO | FileSlice) -> None:
     )
 
 
-def _refusal(name: str, file: BinaryIO | FileSlice, error: Exception) -> AudioError:
+def _unopenable_error(name: str, file: BinaryIO | FileSlice, error: Exception) -> AudioError:
     """The error for a file that FFmpeg cannot open; EINVAL: its format is not on the list."""
     try:
-        head = _head(file)
+        head = _read_head(file)
         lacks_index = _lacks_index(file, head)
     except (OSError, ValueError) as failed:
         return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
     begun = container_of(head)
-    if _text(head) is not None and (begun is None or len(head) > _MIN_TEXT_BYTES):
+    if _head_as_text(head) is not None and (begun is None or len(head) > _MIN_TEXT_BYTES):
         return AudioError(name, "is not a recording but text", _MEDIA_HINT)
     if lacks_index:
         return _without_index(name)
@@ -200,7 +200,7 @@ def _without_index(name: str) -> AudioError:
 def _cut_in_index(name: str, file: BinaryIO | FileSlice) -> AudioError | None:
     """The error for an mp4 or mov whose index is truncated, with incomplete tracks; else None."""
     try:
-        return _without_index(name) if _lacks_index(file, _head(file)) else None
+        return _without_index(name) if _lacks_index(file, _read_head(file)) else None
     except (OSError, ValueError):
         return None
 
@@ -228,14 +228,14 @@ def _lacks_index(file: BinaryIO | FileSlice, head: bytes) -> bool:
     return False
 
 
-def _head(file: BinaryIO | FileSlice) -> bytes:
+def _read_head(file: BinaryIO | FileSlice) -> bytes:
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     return head
 
 
-def _text(head: bytes) -> str | None:
+def _head_as_text(head: bytes) -> str | None:
     """The beginning of a file if it is text; else None."""
     wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:

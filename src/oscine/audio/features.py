@@ -116,7 +116,7 @@ class WhisperFeatures:
                 self._held.clear()
         self._keep = keep
         if keep and self._held:
-            self._held = deque([_scaled(np.concatenate(self._held), peak)])
+            self._held = deque([_scale_rows(np.concatenate(self._held), peak)])
         elif not keep:
             self._coming = self._scaled_blocks()
         return peak
@@ -161,7 +161,7 @@ class WhisperFeatures:
 
     def _scaled_blocks(self) -> Iterator[NDArray[np.float32]]:
         """The features of another reading, in blocks."""
-        return (_scaled(logs, self._peak) for logs in self._log_blocks())
+        return (_scale_rows(logs, self._peak) for logs in self._log_blocks())
 
     def _log_blocks(self) -> Iterator[NDArray[np.float32]]:
         """Unclamped rows of the audio and of what follows while a frame still overlaps it.
@@ -183,7 +183,7 @@ class WhisperFeatures:
             if held >= _MIN_BLOCK_SAMPLES:
                 stretch = np.concatenate(waiting)
                 if not rows:
-                    stretch = _mirror(stretch)
+                    stretch = _prepend_reflection(stretch)
                 whole = (
                     (len(stretch) - N_FFT + HOP_LENGTH)
                     // HOP_LENGTH
@@ -198,7 +198,7 @@ class WhisperFeatures:
             return
         stretch = np.concatenate([*waiting, np.zeros(N_FFT + HALF_WINDOW, np.float32)])
         if not rows:
-            stretch = _mirror(stretch)
+            stretch = _prepend_reflection(stretch)
         logs = log_power(stretch[: -(N_FFT + HALF_WINDOW)], self.n_mels)
         yield logs
         rows += len(logs)
@@ -206,7 +206,7 @@ class WhisperFeatures:
         yield log_power(stretch[len(logs) * HOP_LENGTH :], self.n_mels)[: audible - rows]
 
 
-def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
+def _scale_rows(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
     """Convert unclamped rows to features in place, on all threads."""
 
     def piece(start: int) -> None:
@@ -217,6 +217,6 @@ def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
     return logs
 
 
-def _mirror(beginning: NDArray[np.float32]) -> NDArray[np.float32]:
+def _prepend_reflection(beginning: NDArray[np.float32]) -> NDArray[np.float32]:
     """Prepend the reflection of samples 1…200 (of more than 200 samples)."""
     return np.concatenate([beginning[HALF_WINDOW:0:-1], beginning])

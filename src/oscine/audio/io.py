@@ -272,7 +272,7 @@ def _open(source: SourceLike, name: str | None) -> Source:
         return (
             _standard_input(name)
             if source == "-"
-            else _file(expand_user(source), name or str(source))
+            else _file_source(expand_user(source), name or str(source))
         )
     if isinstance(source, bytes | bytearray | memoryview):
         label = name or "bytes"
@@ -280,11 +280,11 @@ def _open(source: SourceLike, name: str | None) -> Source:
             raise AudioError(label, "is empty", "give the contents of an audio file")
         return _MediaSource(label, partial(_in_memory, source))
     if isinstance(source, Audio):
-        return _array(name or "audio", source.samples, source.rate)
+        return _array_source(name or "audio", source.samples, source.rate)
     if isinstance(source, np.ndarray):
-        return _array(name or "array", source, SAMPLE_RATE)
+        return _array_source(name or "array", source, SAMPLE_RATE)
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], np.ndarray):
-        return _array(name or "array", source[0], source[1])
+        return _array_source(name or "array", source[0], source[1])
     if callable(getattr(source, "read", None)):
         return _file_object(source, name)
     raise UsageError(
@@ -314,11 +314,11 @@ def _in_memory(contents: Any) -> AbstractContextManager[BinaryIO]:
     return nullcontext(io.BytesIO(contents))
 
 
-def _array(name: str, samples: NDArray[Any], rate: Any) -> Source:
+def _array_source(name: str, samples: NDArray[Any], rate: Any) -> Source:
     return _ArraySource(name, _time_first(name, samples), _checked_rate(name, rate))
 
 
-def _file(path: Path, label: str) -> Source:
+def _file_source(path: Path, label: str) -> Source:
     if not label:
         raise AudioError(repr(label), "names no file", "check the path")
     try:

@@ -32,12 +32,12 @@ _KNEE_HZ, _KNEE_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27.0  # Slaney: lin
 _HANN_WINDOW = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
-def _mel(hertz: float) -> float:
+def _hertz_to_mel(hertz: float) -> float:
     """Mel value of a frequency above 1 kHz on the Slaney scale."""
     return float(_KNEE_MEL + np.log(hertz / _KNEE_HZ) / _LOG_STEP)
 
 
-def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mel_to_hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
     linear = mels * (_KNEE_HZ / _KNEE_MEL)
     return np.where(mels < _KNEE_MEL, linear, _KNEE_HZ * np.exp((mels - _KNEE_MEL) * _LOG_STEP))
 
@@ -51,7 +51,7 @@ def mel_filters(
     Triangles over `n_mels + 2` points equally spaced in mel from 0 Hz to half the sample rate, each
     of area one (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
     """
-    edges = _hertz(np.linspace(0.0, _mel(sample_rate / 2), n_mels + 2))
+    edges = _mel_to_hertz(np.linspace(0.0, _hertz_to_mel(sample_rate / 2), n_mels + 2))
     bins = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (bins - left) / (centre - left)

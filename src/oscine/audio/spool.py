@@ -37,7 +37,7 @@ class Spool:
             try:
                 self._file.write(chunk)
             except OSError as error:
-                problem = f"cannot be kept aside in {_temporary()} ({reason(error)})"
+                problem = f"cannot be kept aside in {_temp_folder()} ({reason(error)})"
                 raise AudioError(self._name, problem, _DISK_FULL_REMEDY) from None
         if not self._file.seek(0, os.SEEK_END):
             raise AudioError(self._name, "is empty", "record or copy it again")
@@ -57,7 +57,7 @@ def open_file(label: str, path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _temporary() -> str:
+def _temp_folder() -> str:
     """The temporary folder, for a message; finding it fails too if none is writable."""
     try:
         return tempfile.gettempdir()

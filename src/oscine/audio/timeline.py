@@ -24,7 +24,7 @@ class Timeline:
 
     def __init__(self, spans: Sequence[Span], samples: int) -> None:
         self.samples = samples
-        self.pieces = _joined(spans, samples)
+        self.pieces = _merge_adjacent(spans, samples)
         lengths = [piece.end - piece.start for piece in self.pieces]
         self._offsets = list(
             accumulate(lengths, initial=0)
@@ -99,7 +99,7 @@ class Timeline:
         return piece.start / SAMPLE_RATE, piece.end / SAMPLE_RATE
 
 
-def _joined(spans: Sequence[Span], samples: int) -> list[Span]:
+def _merge_adjacent(spans: Sequence[Span], samples: int) -> list[Span]:
     """Spans in order, adjacent ones merged and empty ones dropped."""
     pieces: list[Span] = []
     last = 0

@@ -42,7 +42,7 @@ class FrameTimer(Protocol):
 def frame_timer(container: Any, stream: Any, file: BinaryIO | FileSlice) -> FrameTimer:
     """The timer for an opened container; `file` is what FFmpeg reads, and keeps its position."""
     if container.format.name not in _RAW_STREAM_FORMATS:
-        return _ClockTimer(stream, _indexed(container, stream))
+        return _ClockTimer(stream, _avi_index(container, stream))
     return ByteTimer(file)
 
 
@@ -95,7 +95,7 @@ def _id3_length(head: bytes) -> int:
     return 10 + sum((byte & 127) << 7 * (3 - n) for n, byte in enumerate(head[6:10]))
 
 
-def _indexed(container: Any, stream: Any) -> Any:
+def _avi_index(container: Any, stream: Any) -> Any:
     """The index of an AVI file, the only record of missing chunks.
 
     Older releases of PyAV do not expose it: there, damage to an AVI file shifts what follows.
@@ -132,7 +132,7 @@ class _ClockTimer:
         """
         if not packet.pos or not packet.pts:
             return self._shift
-        entry = self._index[max(0, bisect_right(self._index, packet.pos, key=_position) - 1)]
+        entry = self._index[max(0, bisect_right(self._index, packet.pos, key=_entry_position) - 1)]
         if not 0 <= packet.pos - entry.pos <= _AVI_CHUNK_HEADER_BYTES:
             return self._shift
         if not self._ratio:
@@ -143,7 +143,7 @@ class _ClockTimer:
         return float((Fraction(entry.timestamp, self._ratio) - packet.pts) * self._base)
 
 
-def _position(entry: Any) -> int:
+def _entry_position(entry: Any) -> int:
     return int(entry.pos)
 
 

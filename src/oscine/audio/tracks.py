@@ -50,12 +50,12 @@ def candidates(container: Any, wanted: int | str | None) -> list[Any]:
     tracks = list(container.streams.audio)
     if isinstance(wanted, int):
         return tracks[wanted - 1 : wanted]
-    if wanted is not None and (len(tracks) > 1 or _named(tracks[0], "language")):
+    if wanted is not None and (len(tracks) > 1 or _describe_track(tracks[0], "language")):
         tracks = [each for each in tracks if _is_in_language(each, wanted)]
     able = [each for each in tracks if each.codec_context is not None] or tracks
     flagged = [each for each in able if _is_default(container, each)]
     plain = [each for each in able if not _is_default(container, each)]
-    return [*sorted(flagged, key=_channels, reverse=True), *plain]
+    return [*sorted(flagged, key=_channel_count, reverse=True), *plain]
 
 
 def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
@@ -66,7 +66,7 @@ def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
     judged = listed[:MAX_TRACKS_TRIED]
     seconds = {each.index: 0.0 for each in judged}
     sounding: set[int] = set()
-    for track, frame in _frames(container, judged, sounding):
+    for track, frame in _track_frames(container, judged, sounding):
         seconds[track.index] += frame.samples / max(frame.sample_rate, 1)
         if np.abs(to_float(frame.to_ndarray())).max(initial=0.0) > MIN_PEAK:
             sounding.add(track.index)
@@ -75,7 +75,7 @@ def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
     return next((each for each in judged if each.index in sounding), judged[0])
 
 
-def _frames(container: Any, listed: Sequence[Any], found: set[int]) -> Any:
+def _track_frames(container: Any, listed: Sequence[Any], found: set[int]) -> Any:
     """Pairs of track and frame; damaged packets and tracks already found are skipped."""
     try:
         for packet in container.demux(list(listed)):
@@ -115,11 +115,11 @@ def list_tracks(container: Any) -> str:
     """The audio tracks by number, with languages and titles."""
     tracks = list(container.streams.audio)
     shown = enumerate(tracks[:MAX_LISTED], start=1)
-    named = ", ".join(f"{number} {_named(track)}".rstrip() for number, track in shown)
+    named = ", ".join(f"{number} {_describe_track(track)}".rstrip() for number, track in shown)
     return named + (f" and {len(tracks) - MAX_LISTED} more" if len(tracks) > MAX_LISTED else "")
 
 
-def _named(track: Any, *tags: str) -> str:
+def _describe_track(track: Any, *tags: str) -> str:
     """Language and title, if the file has them; `und` is an undetermined language."""
     words = [track.metadata.get(tag, "") for tag in tags or ("language", "title")]
     return " ".join(word[:MAX_TITLE_CHARS] for word in words if word not in ("", "und"))
@@ -128,10 +128,10 @@ def _named(track: Any, *tags: str) -> str:
 def _is_in_language(track: Any, language: str) -> bool:
     """Whether a track is tagged with a language, under any of its names."""
     stated = track.metadata.get("language", "")
-    return bool(stated) and _code(stated) == _code(language)
+    return bool(stated) and _language_code(stated) == _language_code(language)
 
 
-def _code(language: str) -> str:
+def _language_code(language: str) -> str:
     """The code of a language; the name itself if Whisper does not support it."""
     try:
         code: str | None = language_code(language)
@@ -148,5 +148,5 @@ def _is_default(container: Any, track: Any) -> bool:
     return bool(disposition.value & 1)  # AV_DISPOSITION_DEFAULT
 
 
-def _channels(track: Any) -> int:
+def _channel_count(track: Any) -> int:
     return 0 if track.codec_context is None else int(track.codec_context.layout.nb_channels)

@@ -29,12 +29,12 @@ class WavLengths(NamedTuple):
 
 def read_lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
     """Lengths of a RIFF or RF64 file with samples; None for other files."""
-    found = _lengths(file)
+    found = _read_lengths(file)
     file.seek(0)
     return found
 
 
-def _lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
+def _read_lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
     end = file.seek(0, 2)
     file.seek(0)
     head = file.read(12)
@@ -44,7 +44,7 @@ def _lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
     streamed = head[:4] == b"RIFF" and (total == 0 or total >= _UNKNOWN_SIZE)
     stated: int | None = None
     position = 12
-    while (chunk := _chunk(file, position)) is not None:
+    while (chunk := _read_chunk(file, position)) is not None:
         name, size = chunk
         if name == b"ds64" and head[:4] != b"RIFF":
             file.seek(position + 16)
@@ -52,13 +52,13 @@ def _lengths(file: BinaryIO | FileSlice) -> WavLengths | None:
         elif name == b"data":
             data = size if stated is None else stated
             return WavLengths(
-                streamed, data, end - position - 8, _follow(file, position + 8 + data, end)
+                streamed, data, end - position - 8, _chunks_follow(file, position + 8 + data, end)
             )
         position += 8 + size + size % 2
     return None
 
 
-def _chunk(file: BinaryIO | FileSlice, position: int) -> tuple[bytes, int] | None:
+def _read_chunk(file: BinaryIO | FileSlice, position: int) -> tuple[bytes, int] | None:
     file.seek(position)
     head = file.read(8)
     if len(head) < 8:
@@ -66,11 +66,11 @@ def _chunk(file: BinaryIO | FileSlice, position: int) -> tuple[bytes, int] | Non
     return head[:4], int.from_bytes(head[4:], "little")
 
 
-def _follow(file: BinaryIO | FileSlice, position: int, end: int) -> bool:
+def _chunks_follow(file: BinaryIO | FileSlice, position: int, end: int) -> bool:
     """Whether chunks follow from `position` to the end of the file."""
     position += position % 2
     while position < end:
-        chunk = _chunk(file, position)
+        chunk = _read_chunk(file, position)
         if chunk is None:
             return end - position < 8
         name, size = chunk

@@ -49,7 +49,7 @@ class ResultStore:
             return ResultState.MISSING
         if self._known is None:
             self._known = self._read()
-        if (entry := self._known.get(_key(path))) is None:
+        if (entry := self._known.get(_path_key(path))) is None:
             return ResultState.UNKNOWN
         try:
             with path.open("rb") as file:
@@ -69,12 +69,12 @@ class ResultStore:
         if self.is_kept(path):
             raise OscineError(kept_message(path))
         write_result(path, text)
-        contents = _hash(text.encode("utf-8", "backslashreplace"))
+        contents = _hash_bytes(text.encode("utf-8", "backslashreplace"))
         entry = (contents, "whole" if finished else "unfinished")
         if self._known is not None:
-            self._known[_key(path)] = entry
+            self._known[_path_key(path)] = entry
         try:
-            self._note(" ".join((_key(path), *entry)) + "\n")
+            self._note(" ".join((_path_key(path), *entry)) + "\n")
         except (OSError, OscineError) as error:
             log.debug("%s: what was written is not noted: %s", self._file, error)
 
@@ -121,9 +121,9 @@ def kept_message(path: Path) -> str:
     return f"{path}: was edited since it was written and is kept; to replace it: --overwrite"
 
 
-def _key(path: Path) -> str:
-    return _hash(os.fsencode(os.path.realpath(path)))
+def _path_key(path: Path) -> str:
+    return _hash_bytes(os.fsencode(os.path.realpath(path)))
 
 
-def _hash(data: bytes) -> str:
+def _hash_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:HASH_DIGITS]

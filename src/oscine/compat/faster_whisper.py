@@ -267,7 +267,7 @@ class WhisperModel:
             vad_options=vad,
         )
         self._log(info)
-        return _segments(stream), info
+        return _convert_segments(stream), info
 
     def _stay_english(self, asked: dict[str, Any]) -> None:
         """Have an English-only model asked for English, with faster-whisper's warnings."""
@@ -361,7 +361,7 @@ def _length_penalty(value: Any) -> float | None:
     raise UsageError(f"transcribe cannot do length_penalty={value!r}: only 1 (the mean) and 0")
 
 
-def _segments(stream: Any) -> Iterator[Segment]:
+def _convert_segments(stream: Any) -> Iterator[Segment]:
     for each in stream:
         words = each.words and [Word(w.start, w.end, w.word, w.probability) for w in each.words]
         yield Segment(

@@ -253,7 +253,7 @@ def detect_language(model: Whisper, mel: Any) -> tuple[Any, Any]:
 
     openai-whisper's first value is the token of the code. Raises UsageError, NonFiniteError.
     """
-    found: list[tuple[Any, Any]] = list(map(model._model.window_language, _windows(mel)))
+    found: list[tuple[Any, Any]] = list(map(model._model.window_language, _split_windows(mel)))
     if np.ndim(mel) == 2:
         return found[0]
     return [code for code, _ in found], [shares for _, shares in found]
@@ -266,15 +266,17 @@ def decode(model: Whisper, mel: Any, options: DecodingOptions | None = None, **m
     """
     reject_unknown("decode", more, [each.name for each in fields(DecodingOptions)])
     asked = replace(options or DecodingOptions(), **more)
-    results = [_decoded(model, window, asked) for window in _windows(mel)]
+    results = [_decode_window(model, window, asked) for window in _split_windows(mel)]
     return results[0] if np.ndim(mel) == 2 else results
 
 
-def _decoded(model: Whisper, window: NDArray[np.float32], asked: DecodingOptions) -> DecodingResult:
+def _decode_window(
+    model: Whisper, window: NDArray[np.float32], asked: DecodingOptions
+) -> DecodingResult:
     if asked.task == "lang_id":
         code, shares = model._model.window_language(window)
         return DecodingResult(None, code, shares)
-    options = _options(model, asdict(asked))
+    options = _oscine_options(model, asdict(asked))
     prompt, prefix = options.pop("prompt"), options["prefix"]
     if prefix is not None and not isinstance(prefix, str):
         raise UsageError("prefix must be text; ids of tokens are not taken")
@@ -310,35 +312,35 @@ def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
     asked = {**of_windows, **DEFAULTS, **options}
     del asked["prompt"]
     verbose = asked.pop("verbose")
-    asked = without_unused_search(_options(model, asked))
+    asked = without_unused_search(_oscine_options(model, asked))
     stream = model._model.stream(
         to_array(audio), progress=verbose is False, vad_filter=False, **asked
     )
     stream.begin()
     if verbose is not None and stream.language_probs:
-        _print(f"Detected language: {LANGUAGES[stream.language].title()}")
+        _print_line(f"Detected language: {LANGUAGES[stream.language].title()}")
     segments: list[dict[str, Any]] = []
     for segment in stream:
         if verbose:
             times = [timestamp(t, hours=False, marker=".") for t in (segment.start, segment.end)]
-            _print(f"[{times[0]} --> {times[1]}] {segment.text}")
-        segments.append(_segment(segment.to_dict()))
+            _print_line(f"[{times[0]} --> {times[1]}] {segment.text}")
+        segments.append(_openai_segment(segment.to_dict()))
     text = "".join(segment["text"] for segment in segments)
     return {"text": text, "segments": segments, "language": stream.language}
 
 
-def _print(line: str) -> None:
+def _print_line(line: str) -> None:
     """A line on stdout, without controls and in whatever characters stdout has."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(strip_controls(line).encode(encoding, "replace").decode(encoding))
 
 
-def _segment(row: dict[str, Any]) -> dict[str, Any]:
+def _openai_segment(row: dict[str, Any]) -> dict[str, Any]:
     """A segment with openai-whisper's keys alone."""
     return {key: value for key, value in row.items() if key not in ("language", "channel", "flags")}
 
 
-def _options(model: Whisper, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _oscine_options(model: Whisper, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options in oscine's names."""
     options = dict(asked)
     if options.pop("fp16") is False and model.device != "cpu":
@@ -353,7 +355,7 @@ def _options(model: Whisper, asked: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _windows(mel: Any) -> list[NDArray[np.float32]]:
+def _split_windows(mel: Any) -> list[NDArray[np.float32]]:
     """Mels [n_mels, frames] or [n, n_mels, frames], each as [frames, n_mels]."""
     values = np.asarray(mel, np.float32)
     if values.ndim not in (2, 3):

@@ -154,7 +154,7 @@ class DeliveredItems:
 
     def add(self, item: Any) -> None:
         """Add an item that is delivered."""
-        self._size += _size(item)
+        self._size += _item_size(item)
         self._end = _end_of(self._end, item)
 
     def skip(self, next_item: Callable[[], Any]) -> Any:
@@ -173,13 +173,13 @@ class DeliveredItems:
                 rest = Audio(item.samples[left:], item.rate)
                 item = Audio(item.samples[:left], item.rate)
             end = _end_of(end, item)
-            left -= _size(item)
+            left -= _item_size(item)
         if not nearly_equal(self._end, end):
             raise differs
         return rest
 
 
-def _size(item: Any) -> int:
+def _item_size(item: Any) -> int:
     """The number of samples of audio, whose blocks may be split differently; 1 for other items."""
     return len(item.samples) if isinstance(item, Audio) else 1
 

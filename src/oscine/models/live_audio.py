@@ -42,7 +42,7 @@ def live_updates(
     """
     should_go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
     warned: set[str] = set()  # shared: all pieces of a stream have the same peculiarities
-    for piece in takewhile(should_go_on, _checked(pieces)):
+    for piece in takewhile(should_go_on, _checked_pieces(pieces)):
         if len(piece):
             source = open_source(piece, name="a piece of audio")
             source.warned = warned
@@ -51,7 +51,7 @@ def live_updates(
     yield from transcriber.finish()
 
 
-def _checked(pieces: Iterable[Any]) -> Iterator[Any]:
+def _checked_pieces(pieces: Iterable[Any]) -> Iterator[Any]:
     """The pieces. Raises UsageError if `pieces` is one array, or a piece is not an array."""
     if isinstance(pieces, np.ndarray) and pieces.ndim == 1:
         raise UsageError("listen takes an iterable of arrays of samples; put one array into a list")

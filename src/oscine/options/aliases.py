@@ -68,12 +68,12 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _answers(rows: Mapping[str, str]) -> dict[str, str]:
+def _split_names(rows: Mapping[str, str]) -> dict[str, str]:
     return {name: answer for names, answer in rows.items() for name in names.split()}
 
 
 #: Name of an option -> what to use instead.
-HINTS: dict[str, str] = _answers(
+HINTS: dict[str, str] = _split_names(
     {
         # whisper.cpp
         "--processors": "use batch_size, which decodes several windows at once",

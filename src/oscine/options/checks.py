@@ -180,13 +180,13 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
         return tuple(
             int(part) if isinstance(part, str) else index(part)
             for part in parts
-            if not _blank(part)
+            if not _is_blank(part)
         )
     except Exception:  # values of other packages may raise any exception
         raise invalid(name, "be token ids with commas between", value) from None
 
 
-def _blank(part: Any) -> bool:
+def _is_blank(part: Any) -> bool:
     return isinstance(part, str) and not part.strip()
 
 
@@ -202,14 +202,14 @@ def parse_clips(name: str, value: Any) -> tuple[Clip, ...]:
         parts = parts.tolist()
     if not isinstance(parts, list | tuple):
         raise _no_clips(name, value)
-    pairs = [_pair(part) for part in parts]
+    pairs = [_clip_pair(part) for part in parts]
     if any(pairs):
         if not all(pairs):
             raise _no_clips(name, value)
         parts = [time for pair in pairs for time in pair or ()]
     if parts and parts[-1] is None:
         parts = parts[:-1]
-    times = [_clip_end(name, part) for part in parts if not _blank(part)] or [0.0]
+    times = [_clip_end(name, part) for part in parts if not _is_blank(part)] or [0.0]
     if any(later < earlier for earlier, later in pairwise(times)):
         raise invalid(name, "be in order of time", value)
     ends: list[float | None] = [*times[1::2]]
@@ -229,7 +229,7 @@ def _clip_end(name: str, value: Any) -> float:
     return float(non_negative(name, value))
 
 
-def _pair(part: Any) -> list[Any] | None:
+def _clip_pair(part: Any) -> list[Any] | None:
     """[start, end] of a clip given as {"start", "end"} or as two numbers; None for another item."""
     if isinstance(part, Mapping) and "start" in part and set(part) <= {"start", "end"}:
         return [part["start"], part.get("end")]

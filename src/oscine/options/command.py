@@ -14,7 +14,7 @@ Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "lrc", "json", "all"]
 _CALL_EACH_HINT = "call it for each recording"
 
 
-def _model(default: str) -> Any:
+def _model_option(default: str) -> Any:
     help = "A name of `oscine models list`, or a path."
     return option(
         None, any_value, help, Group.MODEL, metavar="MODEL", default_text=default,
@@ -26,7 +26,7 @@ class LoadOptions:
     """Which model a command loads, and how."""
 
     # fmt: off
-    model: str | None = _model("")
+    model: str | None = _model_option("")
     device: str = option(
         "auto", any_value, "auto, cpu, gpu, gpu:N, all, or part of an adapter's name.",
         Group.MODEL, metavar="DEVICE", python_hint="choose the device when loading the model")
@@ -56,7 +56,7 @@ class TranscribeCommand(LoadOptions):
     """Options of `oscine transcribe` for loading, input and output; not of the transcription."""
 
     # fmt: off
-    model: str | None = _model("base")
+    model: str | None = _model_option("base")
     fp16: bool | None = option(
         None, flag, "openai-whisper's: --fp16 False is --dtype f32.", Group.MODEL,
         python_hint="choose the precision when loading the model: dtype='f32' or 'f16'")
@@ -111,7 +111,7 @@ class SpeakCommand(LoadOptions):
     """Options of `oscine speak` for loading, input and output; not of the speech itself."""
 
     # fmt: off
-    model: str | None = _model("qwen3-tts-0.6b-custom-voice")
+    model: str | None = _model_option("qwen3-tts-0.6b-custom-voice")
     output: str | None = option(
         None, any_value,
         "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",

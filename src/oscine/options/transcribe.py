@@ -57,11 +57,11 @@ _WORD_SEGMENTS_HINT = "only Parakeet's segments are made of words; Whisper's are
 _above_0_s = positive("be seconds above 0", strict=True, infinite=True)
 
 
-def _language(name: str, value: Any) -> str | None:
+def _check_language(name: str, value: Any) -> str | None:
     return language_code(text(name, value))
 
 
-def _track(name: str, value: Any) -> int | str:
+def _check_track(name: str, value: Any) -> int | str:
     """Accept the number of an audio track, from 1, or its language as text."""
     if isinstance(value, str) and not value.strip().lstrip("+-").replace(".", "").isdecimal():
         if value.strip():
@@ -140,7 +140,7 @@ class DecodingOptions(WordOptions, FallbackThresholds):
         metavar="N", default_text="1; with Parakeet auto")
 
     language: str | None = option(
-        None, _language, "Code, tag, English or own name, or auto.", Group.AUDIO,
+        None, _check_language, "Code, tag, English or own name, or auto.", Group.AUDIO,
         default_text="detected", unique=True, flags=("--language", "-l"))
     task: Task = option(
         "transcribe", one_of("transcribe", "translate"),
@@ -241,9 +241,9 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
         0.5, optional(fraction), "Accept a language at once above this probability.", Group.AUDIO,
         families=(WHISPER,))
     audio_track: int | str | None = option(
-        None, _track, "Audio track to take: its number, from 1, or its language.", Group.AUDIO,
-        metavar="N|LANGUAGE", default_text="the default track, else the first with sound",
-        unique=True)
+        None, _check_track, "Audio track to take: its number, from 1, or its language.",
+        Group.AUDIO, metavar="N|LANGUAGE", unique=True,
+        default_text="the default track, else the first with sound")
     split_channels: bool = option(
         False, flag, "Transcribe each channel separately.", Group.AUDIO)
     max_audio_seconds: float | None = option(

@@ -43,7 +43,7 @@ def read_ctranslate2(path: Path) -> Checkpoint:
     file = MappedFile(path)
     cursor = Cursor(file)
     (version,) = cursor.unpack("I", "the version")
-    spec = _string(cursor, "the specification's name")
+    spec = _read_string(cursor, "the specification's name")
     if spec != SPEC:
         raise CheckpointError(path, f"is a CTranslate2 model of {spec!r}, not of {SPEC!r}")
     if version != VERSION:
@@ -55,18 +55,18 @@ def read_ctranslate2(path: Path) -> Checkpoint:
         raise file.damaged(f"claims {count} variables")
     stored: dict[str, LazyTensor] = {}
     for _ in range(count):
-        name, entry = _variable(cursor)
+        name, entry = _read_variable(cursor)
         if name in stored:
             raise file.damaged(f"variable {name!r} occurs twice")
         stored[name] = entry
-    _aliases(cursor, stored)
+    _read_aliases(cursor, stored)
     if cursor.offset != file.size:
         raise file.damaged(f"{file.size - cursor.offset} bytes follow the last variable")
     config = read_json(path.parent / "config.json")
     return Checkpoint("ctranslate2", path, path.parent, _dequantize(file, stored), config)
 
 
-def _string(cursor: Cursor, what: str) -> str:
+def _read_string(cursor: Cursor, what: str) -> str:
     (length,) = cursor.unpack("H", what)
     text = cursor.take(length, what)
     if not 1 < length <= 1024 or text[-1] != 0:
@@ -77,9 +77,9 @@ def _string(cursor: Cursor, what: str) -> str:
         raise cursor.file.damaged(f"{what} is no string") from None
 
 
-def _variable(cursor: Cursor) -> tuple[str, LazyTensor]:
+def _read_variable(cursor: Cursor) -> tuple[str, LazyTensor]:
     file = cursor.file
-    name = _string(cursor, "a variable's name")
+    name = _read_string(cursor, "a variable's name")
     (rank,) = cursor.unpack("B", f"the rank of {name!r}")
     if rank > 4:
         raise file.damaged(f"variable {name!r} has {rank} dimensions")
@@ -94,13 +94,13 @@ def _variable(cursor: Cursor) -> tuple[str, LazyTensor]:
     return name, mapped_tensor(file, cursor.skip(size, f"variable {name!r}"), kind, shape, name)
 
 
-def _aliases(cursor: Cursor, stored: dict[str, LazyTensor]) -> None:
+def _read_aliases(cursor: Cursor, stored: dict[str, LazyTensor]) -> None:
     (count,) = cursor.unpack("I", "the number of aliases")
     if count > MAX_TENSORS:
         raise cursor.file.damaged(f"claims {count} aliases")
     for _ in range(count):
-        alias = _string(cursor, "an alias")
-        target = _string(cursor, f"what {alias!r} stands for")
+        alias = _read_string(cursor, "an alias")
+        target = _read_string(cursor, f"what {alias!r} stands for")
         if target not in stored or alias in stored:
             raise cursor.file.damaged(f"alias {alias!r} stands for unknown {target!r}")
         stored[alias] = stored[target]
@@ -118,7 +118,7 @@ def _dequantize(file: MappedFile, stored: dict[str, LazyTensor]) -> dict[str, La
         if entry.dtype.kind == "i" and entry.shape:
             if scale is None:
                 raise file.damaged(f"variable {name!r} is quantised and has no scale")
-            entries[name] = _scaled(file, name, entry, scale)
+            entries[name] = _dequantized_tensor(file, name, entry, scale)
         elif scale is not None:
             raise file.damaged(f"variable {name!r} has a scale and is not quantised")
         else:
@@ -126,7 +126,9 @@ def _dequantize(file: MappedFile, stored: dict[str, LazyTensor]) -> dict[str, La
     return entries
 
 
-def _scaled(file: MappedFile, name: str, quantised: LazyTensor, scale: LazyTensor) -> LazyTensor:
+def _dequantized_tensor(
+    file: MappedFile, name: str, quantised: LazyTensor, scale: LazyTensor
+) -> LazyTensor:
     rows = (quantised.shape[0],)
     if scale.shape not in ((), (1,), rows) or scale.dtype.kind != "f":
         raise file.damaged(f"the scale of {name!r} has shape {list(scale.shape)}, not {list(rows)}")

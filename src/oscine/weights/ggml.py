@@ -74,10 +74,10 @@ def read_ggml(path: Path) -> Checkpoint:
     if min(rows, bins) < 0:
         raise file.damaged(f"its mel bank has {rows} x {bins} numbers")
     cursor.skip(rows * bins * 4, "the mel bank")  # it is computed here, to more digits
-    vocabulary = _vocabulary(cursor)
+    vocabulary = _read_vocabulary(cursor)
     tensors: dict[str, LazyTensor] = {}
     while cursor.offset < file.size:
-        name, entry = _tensor(cursor)
+        name, entry = _read_tensor(cursor)
         if name in tensors:
             raise file.damaged(f"tensor {name!r} occurs twice")
         tensors[name] = entry
@@ -86,7 +86,7 @@ def read_ggml(path: Path) -> Checkpoint:
     return Checkpoint("ggml", path, path.parent, tensors, config, vocabulary)
 
 
-def _vocabulary(cursor: Cursor) -> tuple[bytes, ...]:
+def _read_vocabulary(cursor: Cursor) -> tuple[bytes, ...]:
     (count,) = cursor.unpack("i", "the size of the vocabulary")
     if not 0 <= count <= min(_MAX_TOKENS, (cursor.file.size - cursor.offset) // 4):
         raise cursor.file.damaged(f"claims {count} tokens")
@@ -97,7 +97,7 @@ def _vocabulary(cursor: Cursor) -> tuple[bytes, ...]:
     return tuple(tokens)
 
 
-def _tensor(cursor: Cursor) -> tuple[str, LazyTensor]:
+def _read_tensor(cursor: Cursor) -> tuple[str, LazyTensor]:
     file = cursor.file
     rank, length, code = cursor.unpack("3i", "a tensor's header")
     if not 1 <= rank <= 4 or not 1 <= length <= 1024:

@@ -28,7 +28,7 @@ class MappedFile:
     def __init__(self, path: Path, data: memoryview | None = None) -> None:
         """`data`: a part of the file, or its decompressed contents, used instead of all of it."""
         self.path = path
-        self._map = _mapped(path) if data is None else data
+        self._map = _map_file(path) if data is None else data
         self.size = len(self._map)
         self.head = bytes(self._map[:64])
 
@@ -66,7 +66,7 @@ class MappedFile:
         return view.reshape(tuple(shape))
 
 
-def _mapped(path: Path) -> memoryview:
+def _map_file(path: Path) -> memoryview:
     try:
         with path.open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -34,7 +34,7 @@ def read_npz(archive: ZipArchive) -> Checkpoint:
     """
     path = archive.path
     tensors = {
-        name.removesuffix(".npy"): _npy(archive, name.removesuffix(".npy"), member)
+        name.removesuffix(".npy"): _npy_tensor(archive, name.removesuffix(".npy"), member)
         for name, member in archive.members.items()
     }
     config = read_json(path.parent / "config.json")
@@ -59,13 +59,13 @@ def dequantize(checkpoint: Checkpoint) -> Checkpoint:
         if scales is None:
             tensors[name] = entry
         elif last == "weight":
-            tensors[name] = _affine(checkpoint, name, entry, scales)
+            tensors[name] = _dequantized_tensor(checkpoint, name, entry, scales)
         elif last not in ("scales", "biases"):
             tensors[name] = entry
     return replace(checkpoint, format="mlx", tensors=tensors)
 
 
-def _npy(archive: ZipArchive, name: str, member: Member) -> LazyTensor:
+def _npy_tensor(archive: ZipArchive, name: str, member: Member) -> LazyTensor:
     what = f"array {name!r}"
     start = archive.bytes(member.offset, min(member.size, 12), what)
     if start[:6] != b"\x93NUMPY" or len(start) < 12 or start[6] not in (1, 2):
@@ -93,7 +93,9 @@ def _npy(archive: ZipArchive, name: str, member: Member) -> LazyTensor:
     return mapped_tensor(archive, offset, kind, shape, name)
 
 
-def _affine(checkpoint: Checkpoint, name: str, words: LazyTensor, scales: LazyTensor) -> LazyTensor:
+def _dequantized_tensor(
+    checkpoint: Checkpoint, name: str, words: LazyTensor, scales: LazyTensor
+) -> LazyTensor:
     path = checkpoint.path
     biases = checkpoint.tensors.get(name.removesuffix("weight") + "biases")
     quantisation = checkpoint.config.get("quantization")
@@ -130,7 +132,7 @@ def _affine(checkpoint: Checkpoint, name: str, words: LazyTensor, scales: LazyTe
         for first in range(0, shape[0], _CHUNK_ROWS):
             rows = slice(first, first + _CHUNK_ROWS)
             grouped = values[rows].reshape(-1, scales.shape[1], group)
-            grouped[:] = _unpack(packed[rows], shape[1], bits).reshape(grouped.shape)
+            grouped[:] = _unpack_bits(packed[rows], shape[1], bits).reshape(grouped.shape)
             grouped *= scale[rows, :, None]
             grouped += bias[rows, :, None]
         return values
@@ -138,7 +140,7 @@ def _affine(checkpoint: Checkpoint, name: str, words: LazyTensor, scales: LazyTe
     return LazyTensor(shape, FLOAT32, read)
 
 
-def _unpack(words: Array, columns: int, bits: int) -> Array:
+def _unpack_bits(words: Array, columns: int, bits: int) -> Array:
     """Each row's words are one stream of bits; element e has bits e * b to e * b + b - 1."""
     stream = np.ascontiguousarray(words).view(np.uint8)
     stream = np.pad(stream, ((0, 0), (0, 1)))  # the last element looks one byte further

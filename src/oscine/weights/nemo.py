@@ -45,15 +45,15 @@ def read_nemo(file: MappedFile) -> Checkpoint:
         raise CheckpointError(
             file.path, f"must hold {WEIGHTS} and no other weights, it has {listed}"
         )
-    config = parse_yaml(file.path, CONFIG, _read(file, found, CONFIG, MAX_YAML_BYTES))
-    weights = _part(file, found[WEIGHTS], WEIGHTS)
+    config = parse_yaml(file.path, CONFIG, _read_member(file, found, CONFIG, MAX_YAML_BYTES))
+    weights = _member_file(file, found[WEIGHTS], WEIGHTS)
     if weights.head[:4] != b"PK\x03\x04":
         raise CheckpointError(
             file.path,
             f"{WEIGHTS} is no zip archive of torch.save",
             "pickles of torch before 1.6 are not read; save the model with a newer NeMo",
         )
-    archive = ZipArchive(file.path, _bytes(file, found[WEIGHTS], WEIGHTS))
+    archive = ZipArchive(file.path, _member_bytes(file, found[WEIGHTS], WEIGHTS))
     if not is_torch(archive):
         raise CheckpointError(file.path, f"{WEIGHTS} holds no data.pkl")
     tensors, _ = read_state(archive)
@@ -73,19 +73,19 @@ def _tokenizer_files(
             alike = [other for other in found if other.endswith(f"_{name}") or other == name]
             member = alike[0] if len(alike) == 1 else ""
         if member:
-            files[name] = _read(file, found, member, MAX_BYTES)
+            files[name] = _read_member(file, found, member, MAX_BYTES)
     return files
 
 
-def _bytes(file: MappedFile, member: Member, name: str) -> memoryview:
+def _member_bytes(file: MappedFile, member: Member, name: str) -> memoryview:
     return file.part(member.offset, member.size, f"member {name!r}")
 
 
-def _part(file: MappedFile, member: Member, name: str) -> MappedFile:
-    return MappedFile(file.path, _bytes(file, member, name))
+def _member_file(file: MappedFile, member: Member, name: str) -> MappedFile:
+    return MappedFile(file.path, _member_bytes(file, member, name))
 
 
-def _read(file: MappedFile, found: dict[str, Member], name: str, limit: int) -> bytes:
+def _read_member(file: MappedFile, found: dict[str, Member], name: str, limit: int) -> bytes:
     member = found[name]
     if member.size > limit:
         raise file.damaged(

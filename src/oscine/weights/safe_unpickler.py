@@ -213,7 +213,7 @@ class SafeUnpickler:
         if function == _ORDERED_DICT and not arguments:
             self.push({})
         elif function == _REBUILD_TENSOR:
-            self.push(_tensor(arguments))
+            self.push(_rebuild_tensor(arguments))
         elif function == _REBUILD_PARAMETER and arguments and _is_tensor(arguments[0]):
             self.push(arguments[0])
         else:
@@ -226,7 +226,7 @@ def _is_tensor(value: object) -> bool:
     return type(value) is StridedTensor
 
 
-def _tensor(arguments: tuple[Any, ...]) -> StridedTensor:
+def _rebuild_tensor(arguments: tuple[Any, ...]) -> StridedTensor:
     if len(arguments) < 4 or type(arguments[0]) is not Storage or type(arguments[1]) is not int:
         raise UnsafePickleError("the pickle describes no tensor")
     storage, offset, shape, strides = arguments[:4]

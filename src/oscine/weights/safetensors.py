@@ -63,7 +63,7 @@ def read_safetensors(path: Path) -> Checkpoint:
         CheckpointError: the header is damaged, or offsets overlap or point outside the file.
     """
     config = read_json(path.parent / "config.json")
-    return Checkpoint("safetensors", path, path.parent, _entries(path), config)
+    return Checkpoint("safetensors", path, path.parent, _read_entries(path), config)
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the header is damaged.
     """
-    details = _header(Cursor(MappedFile(path))).get("__metadata__")
+    details = _read_header(Cursor(MappedFile(path))).get("__metadata__")
     return details if isinstance(details, dict) else {}
 
 
@@ -114,7 +114,7 @@ def read_sharded(index: Path) -> Checkpoint:
                 raise CheckpointError(
                     index, f"shard {printable_name(shard)} is missing", "fetch the whole folder"
                 )
-            shards[shard] = _entries(index.parent / shard)
+            shards[shard] = _read_entries(index.parent / shard)
         if name in shards[shard]:
             tensors[name] = shards[shard][name]
         else:
@@ -125,7 +125,7 @@ def read_sharded(index: Path) -> Checkpoint:
     return Checkpoint("safetensors", index, index.parent, tensors, config)
 
 
-def _header(cursor: Cursor) -> dict[str, Any]:
+def _read_header(cursor: Cursor) -> dict[str, Any]:
     """Read the table of contents; the cursor is then at the data."""
     (length,) = cursor.unpack("Q", "the header's length")
     if length > MAX_BYTES:
@@ -133,17 +133,17 @@ def _header(cursor: Cursor) -> dict[str, Any]:
     return parse_json(cursor.file.path, cursor.take(length, "the header"))
 
 
-def _entries(path: Path) -> dict[str, LazyTensor]:
+def _read_entries(path: Path) -> dict[str, LazyTensor]:
     file = MappedFile(path)
     cursor = Cursor(file)
-    header = _header(cursor)
+    header = _read_header(cursor)
     header.pop("__metadata__", None)
     if len(header) > MAX_TENSORS:
         raise file.damaged(f"holds {len(header)} tensors, more than {MAX_TENSORS}")
     entries = {}
     spans = []
     for name, record in header.items():
-        begin, end, entry = _entry(file, cursor.offset, name, record)
+        begin, end, entry = _read_entry(file, cursor.offset, name, record)
         entries[name] = entry
         spans.append((begin, end, name))
     _check_layout(file, file.size - cursor.offset, spans)
@@ -167,7 +167,9 @@ def _check_layout(file: MappedFile, size: int, spans: list[tuple[int, int, str]]
         raise file.damaged(f"{size - reached} bytes follow the last tensor")
 
 
-def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, LazyTensor]:
+def _read_entry(
+    file: MappedFile, base: int, name: str, record: object
+) -> tuple[int, int, LazyTensor]:
     if not isinstance(record, dict):
         raise file.damaged(f"tensor {name!r} has no description")
     kind = _DTYPES.get(str(record.get("dtype")))

@@ -57,7 +57,7 @@ def decompress(file: MappedFile) -> MappedFile:
         folder = tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
         with tempfile.TemporaryFile(dir=folder) as target:
-            for data in _inflated(file):
+            for data in _inflate(file):
                 if not written and data[_MAGIC_SLICE] != b"ustar":
                     raise CheckpointError(file.path, "is compressed, but no tar archive")
                 written += len(data)
@@ -85,7 +85,7 @@ def decompress(file: MappedFile) -> MappedFile:
         ) from None
 
 
-def _inflated(file: MappedFile) -> Iterator[bytes]:
+def _inflate(file: MappedFile) -> Iterator[bytes]:
     """Yield the contents of a gzip stream: the first header at once, then at most 4 MiB each."""
     machine = zlib.decompressobj(wbits=31)
     front = b""
@@ -123,15 +123,15 @@ def read_members(file: MappedFile) -> dict[str, Member]:
         kind = header[156:157]
         plain = kind in (_PLAIN, b"\0", b"7")
         if "size" in records and plain:
-            size = _decimal(file, records["size"])
-        name = records.get("path") or _name(header)
+            size = _parse_decimal(file, records["size"])
+        name = records.get("path") or _member_name(header)
         what = f"member {name!r}"
         at += _BLOCK_BYTES
         file.require(at, size, what)
         if kind in (_PAX, _LONG_NAME):
             if size > _MAX_HEADER_BYTES:
                 raise file.damaged(f"{what} has a header of {size} bytes")
-            records |= _records(file, kind, file.bytes(at, size, what))
+            records |= _long_name_records(file, kind, file.bytes(at, size, what))
         elif kind != _PAX_ALL:
             safe = _safe_name(file, name)
             if plain:
@@ -153,7 +153,7 @@ def read_members(file: MappedFile) -> dict[str, Member]:
 def _checked_size(file: MappedFile, header: bytes) -> int:
     """The size in a header, after its checksum is verified."""
     plain = header[:148] + b" " * 8 + header[156:]
-    if _octal(header[148:156]) != sum(plain):
+    if _parse_octal(header[148:156]) != sum(plain):
         raise file.damaged("a member's header has a wrong checksum")
     field = header[124:136]
     if field[0] & 0x80:  # GNU's way for 8 GiB and more
@@ -161,26 +161,26 @@ def _checked_size(file: MappedFile, header: bytes) -> int:
         if field[0] != 0x80:
             raise file.damaged("a member has a negative size")
         return size
-    found = _octal(field)
+    found = _parse_octal(field)
     if found is None:
         raise file.damaged("a member's header states no size")
     return found
 
 
-def _octal(field: bytes) -> int | None:
+def _parse_octal(field: bytes) -> int | None:
     digits = field.strip(b" \0")
     if not digits:
         return 0
     return int(digits, 8) if all(48 <= byte < 56 for byte in digits) else None
 
 
-def _decimal(file: MappedFile, text: str) -> int:
+def _parse_decimal(file: MappedFile, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise file.damaged(f"a member's header states the size {text[:40]!r}")
     return int(text)
 
 
-def _name(header: bytes) -> str:
+def _member_name(header: bytes) -> str:
     name = header[:100].split(b"\0")[0]
     prefix = header[345:500].split(b"\0")[0] if header[257:263] == b"ustar\0" else b""
     return (prefix + b"/" + name if prefix else name).decode("utf-8", "replace")
@@ -197,7 +197,7 @@ def _safe_name(file: MappedFile, name: str) -> str:
     return "/".join(parts)
 
 
-def _records(file: MappedFile, kind: bytes, data: bytes) -> dict[str, str]:
+def _long_name_records(file: MappedFile, kind: bytes, data: bytes) -> dict[str, str]:
     """A long name of GNU's, or pax records `length key=value`."""
     if kind == _LONG_NAME:
         return {"path": data.split(b"\0")[0].decode("utf-8", "replace")}

@@ -48,7 +48,7 @@ def read_torch(archive: ZipArchive) -> Checkpoint:
     """
     path = archive.path
     tensors, dims = read_state(archive)
-    config = read_json(path.parent / "config.json") if dims is None else _sizes(path, dims)
+    config = read_json(path.parent / "config.json") if dims is None else _read_dims(path, dims)
     return Checkpoint("torch", path, path.parent, tensors, config)
 
 
@@ -80,17 +80,17 @@ def read_state(archive: ZipArchive) -> tuple[dict[str, LazyTensor], object]:
     found = {str(name): one for name, one in state.items() if type(one) is StridedTensor}
     if len(found) > MAX_TENSORS:
         raise archive.damaged(f"holds {len(found)} tensors, more than {MAX_TENSORS}")
-    tensors = {name: _entry(archive, root, name, tensor) for name, tensor in found.items()}
+    tensors = {name: _tensor_entry(archive, root, name, tensor) for name, tensor in found.items()}
     return tensors, value.get("dims")
 
 
-def _sizes(path: Path, dims: object) -> dict[str, Any]:
+def _read_dims(path: Path, dims: object) -> dict[str, Any]:
     if type(dims) is not dict or any(type(size) is not int for size in dims.values()):
         raise CheckpointError(path, "its dims are no dictionary of numbers")
     return {str(name): size for name, size in dims.items()}
 
 
-def _entry(archive: ZipArchive, root: str, name: str, tensor: StridedTensor) -> LazyTensor:
+def _tensor_entry(archive: ZipArchive, root: str, name: str, tensor: StridedTensor) -> LazyTensor:
     storage = tensor.storage
     kind = _DTYPES[storage.kind]
     width = kind.itemsize

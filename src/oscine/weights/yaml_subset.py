@@ -55,15 +55,15 @@ def parse_yaml(path: Path, name: str, data: bytes) -> dict[str, Any]:
         problem = getattr(error, "problem", None) or str(error)
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise _wrong(path, name, f"is not valid YAML ({str(problem)[:120]}{where})") from None
+        raise _yaml_error(path, name, f"is not valid YAML ({str(problem)[:120]}{where})") from None
     except (ValueError, RecursionError) as error:
-        raise _wrong(path, name, str(error)[:160]) from None
+        raise _yaml_error(path, name, str(error)[:160]) from None
     if not isinstance(builder.root, dict):
-        raise _wrong(path, name, "holds no mapping")
-    return _resolved(builder.root, builder.root)  # type: ignore[no-any-return]
+        raise _yaml_error(path, name, "holds no mapping")
+    return _resolve_references(builder.root, builder.root)  # type: ignore[no-any-return]
 
 
-def _wrong(path: Path, name: str, problem: str) -> CheckpointError:
+def _yaml_error(path: Path, name: str, problem: str) -> CheckpointError:
     problem = " ".join(problem.split())
     return CheckpointError(path, f"{name}: {problem}", "it is read as plain data only")
 
@@ -142,7 +142,7 @@ class _Builder:
             inside[text] = None
             self._keys[-1] = text
             return text
-        value = _value(text) if plain else text
+        value = _parse_scalar(text) if plain else text
         self._put(value)
         return value
 
@@ -160,7 +160,7 @@ class _Builder:
             self._keys[-1] = None
 
 
-def _value(text: str) -> Any:
+def _parse_scalar(text: str) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER_PATTERN.fullmatch(text):
@@ -168,24 +168,24 @@ def _value(text: str) -> Any:
     return float(text) if _FLOAT_PATTERN.fullmatch(text) else text
 
 
-def _resolved(value: Any, root: dict[str, Any]) -> Any:
+def _resolve_references(value: Any, root: dict[str, Any]) -> Any:
     if isinstance(value, dict):
-        return {name: _resolved(item, root) for name, item in value.items()}
+        return {name: _resolve_references(item, root) for name, item in value.items()}
     if isinstance(value, list):
-        return [_resolved(item, root) for item in value]
-    return _followed(value, root)
+        return [_resolve_references(item, root) for item in value]
+    return _follow_reference(value, root)
 
 
-def _followed(value: Any, root: dict[str, Any]) -> Any:
+def _follow_reference(value: Any, root: dict[str, Any]) -> Any:
     """What a reference stands for; itself where that is not there, or a mapping."""
     found = value
     for _ in range(_MAX_REFERENCE_HOPS):
         if not isinstance(found, str) or (match := _REFERENCE_PATTERN.fullmatch(found)) is None:
             return found
         names = match[1].split(".")
-        target = _at(root, names)
+        target = _value_at(root, names)
         if target is _ABSENT and names[0] == "model":  # from before the model had its own file
-            target = _at(root, names[1:])
+            target = _value_at(root, names[1:])
         if target is _ABSENT or isinstance(target, dict):
             return found
         if target is None or isinstance(target, list):
@@ -194,7 +194,7 @@ def _followed(value: Any, root: dict[str, Any]) -> Any:
     return value
 
 
-def _at(root: dict[str, Any], names: list[str]) -> Any:
+def _value_at(root: dict[str, Any], names: list[str]) -> Any:
     value: Any = root
     for name in names:
         if not isinstance(value, dict) or name not in value:

@@ -351,7 +351,7 @@ def read_stated_config(checkpoint: Checkpoint) -> StatedConfig:
         )
     if reader.get("model_type") is not None:
         return _hugging_face(reader, checkpoint.folder)
-    return _nemo(reader)
+    return _read_nemo_config(reader)
 
 
 def _hugging_face(reader: ParakeetConfigReader, folder: Path) -> StatedConfig:
@@ -424,7 +424,7 @@ def _check_preprocessor_config(reader: ParakeetConfigReader, folder: Path) -> No
             raise beside.error("feature_size", size, f"the network has {mels} mel bins")
 
 
-def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
+def _read_nemo_config(reader: ParakeetConfigReader) -> StatedConfig:
     transducer, has_ctc = _nemo_decoders(reader)
     _check_nemo_supported(reader)
     kind = CTC

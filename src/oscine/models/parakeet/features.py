@@ -51,7 +51,7 @@ class NemoFeatures:
         self._statistics: FeatureStats | None = None
         first = next(stretches, None)
         if first is not None:
-            self._statistics = FeatureStats.of(_chained(first, stretches))
+            self._statistics = FeatureStats.of(_prepend_first(first, stretches))
         if not self._keep:
             self._rewind()
 
@@ -148,7 +148,7 @@ class NemoFeatures:
             yield raw_log_mel(stretch, self.n_mels, done - begin)
 
 
-def _chained(
+def _prepend_first(
     first: NDArray[np.float32], rest: Iterator[NDArray[np.float32]]
 ) -> Iterator[NDArray[np.float32]]:
     yield first

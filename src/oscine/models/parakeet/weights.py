@@ -293,7 +293,7 @@ def subsampling_linear(t: Loader, name: str, config: ParakeetConfig) -> Linear:
     weight, bias = t.derived(_frequency_first, weight, c), t.f32(f"{name}.bias", d)
     if config.xscaling:
         root = float(np.sqrt(np.float64(d)))
-        weight, bias = t.derived(_scaled, weight, root), t.derived(_scaled, bias, root)
+        weight, bias = t.derived(_scale, weight, root), t.derived(_scale, bias, root)
     return Linear(t.cast(weight), bias)
 
 
@@ -337,17 +337,17 @@ def feed_forward(t: Loader, at: str, name: str, config: ParakeetConfig, bias: bo
     d, inner = config.d_model, config.ff_dim
     down = t.bias(f"{at}.{name}.linear2", d, present=bias)
     # In float16, halving loses the last bit of values below 6e-5: 3e-8, less than rounding errors.
-    half = t.derived(_scaled, t.raw(f"{at}.{name}.linear2.weight", d, inner), 0.5)
+    half = t.derived(_scale, t.raw(f"{at}.{name}.linear2.weight", d, inner), 0.5)
     return FeedForward(
         norm=t.norm(f"{at}.norm_{name}", d),
         linear1=t.linear(f"{at}.{name}.linear1", inner, d, bias=bias),
-        linear2=Linear(t.cast(half), None if down is None else t.derived(_scaled, down, 0.5)),
+        linear2=Linear(t.cast(half), None if down is None else t.derived(_scale, down, 0.5)),
     )
 
 
 def head_bias(t: Loader, name: str, config: ParakeetConfig) -> Array:
     """A bias [H, d / H] of all heads as [d]."""
-    return t.derived(_flat, t.f32(name, config.n_heads, config.d_model // config.n_heads))
+    return t.derived(_flatten, t.f32(name, config.n_heads, config.d_model // config.n_heads))
 
 
 def depthwise(t: Loader, at: str, config: ParakeetConfig, bias: bool) -> Linear:
@@ -389,7 +389,7 @@ def _pad_last_axis(conv: Linear) -> Linear:
     return Linear(pad_to_multiple(conv.weight, conv.weight.ndim - 1), bias)
 
 
-def _flat(array: Array) -> Array:
+def _flatten(array: Array) -> Array:
     return array.reshape(-1)
 
 
@@ -403,7 +403,7 @@ def _frequency_first(weight: Array, channels: int) -> Array:
     return np.ascontiguousarray(split.transpose(0, 2, 1)).reshape(weight.shape)
 
 
-def _scaled(array: Array, factor: float) -> Array:
+def _scale(array: Array, factor: float) -> Array:
     """array * factor in the array's dtype; float16 becomes float32 if it would be rounded."""
     if array.dtype == np.float16 and not np.log2(factor).is_integer():
         array = array.astype(np.float32)
@@ -448,7 +448,7 @@ def lstm_layer(t: Loader, layer: int, p: int, single_bias: bool) -> LstmLayer:
     """The weights of one LSTM layer; `single_bias`: the file has the sum of its two biases."""
     bias = t.f32(f"{LSTM}.bias_ih_l{layer}", 4 * p)
     if not single_bias:
-        bias = t.derived(_sum, bias, t.f32(f"{LSTM}.bias_hh_l{layer}", 4 * p))
+        bias = t.derived(_sum_biases, bias, t.f32(f"{LSTM}.bias_hh_l{layer}", 4 * p))
     return LstmLayer(
         Linear(t.cast(t.raw(f"{LSTM}.weight_ih_l{layer}", 4 * p, p)), bias),
         Linear(t.cast(t.raw(f"{LSTM}.weight_hh_l{layer}", 4 * p, p)), None),
@@ -474,5 +474,5 @@ def _zero_blank(t: Loader, embedding: Array, blank: int) -> Array:
     return embedding
 
 
-def _sum(first: Array, second: Array) -> Array:
+def _sum_biases(first: Array, second: Array) -> Array:
     return first + second

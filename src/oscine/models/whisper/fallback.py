@@ -64,14 +64,16 @@ class RequestBuilder:
         self._begin_suppress_tokens = (
             begin_suppressed_tokens(info) if options.suppress_blank else ()
         )
-        prefix = _encode(tokenizer, options.prefix)
+        prefix = _encode_prompt_text(tokenizer, options.prefix)
         self._prefix = truncate_prefix(prefix, config.n_text_ctx, options.sample_len)
-        self._hotwords = _encode(tokenizer, options.hotwords)[: config.n_text_ctx // 2 - 1]
+        self._hotwords = _encode_prompt_text(tokenizer, options.hotwords)[
+            : config.n_text_ctx // 2 - 1
+        ]
 
     def history(self) -> PromptHistory:
         """The history before the first window; it leaves room for the hotwords."""
         return PromptHistory(
-            _encode(self.tokenizer, self.options.initial_prompt),
+            _encode_prompt_text(self.tokenizer, self.options.initial_prompt),
             self._config.n_text_ctx // 2 - 1 - len(self._hotwords),
             self.options.carry_initial_prompt,
         )
@@ -208,7 +210,7 @@ def _may_be_silence(result: DecodingResult, thresholds: FallbackThresholds) -> b
     return threshold is not None and result.no_speech_prob > threshold
 
 
-def _encode(tokenizer: WhisperTokenizer, text: str | None) -> tuple[int, ...]:
+def _encode_prompt_text(tokenizer: WhisperTokenizer, text: str | None) -> tuple[int, ...]:
     """A prompt's text as ids, with the leading space of words within a sentence.
 
     Blank text gives no ids: after a space alone, the model would end the transcript at once.

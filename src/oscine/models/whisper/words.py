@@ -42,19 +42,19 @@ def merge_punctuations(words: Sequence[WordTiming], prepend: str, append: str) -
     merged: list[WordTiming] = []
     for word in reversed(words):
         if merged and word.word.startswith(" ") and word.word.strip() in prepend:
-            merged[-1] = _merge(merged[-1], word, merged[-1])
+            merged[-1] = _merge_words(merged[-1], word, merged[-1])
         else:
             merged.append(word)
     words, merged = merged[::-1], []
     for word in words:
         if merged and not merged[-1].word.endswith(" ") and word.word in append:
-            merged[-1] = _merge(merged[-1], merged[-1], word)
+            merged[-1] = _merge_words(merged[-1], merged[-1], word)
         else:
             merged.append(word)
     return merged
 
 
-def _merge(times: WordTiming, first: WordTiming, second: WordTiming) -> WordTiming:
+def _merge_words(times: WordTiming, first: WordTiming, second: WordTiming) -> WordTiming:
     return replace(times, word=first.word + second.word, tokens=first.tokens + second.tokens)
 
 
@@ -83,7 +83,7 @@ def add_word_timestamps(
     marks = options.prepend_punctuations, options.append_punctuations
     for segment, group in zip(segments, groups, strict=True):
         if has_times:
-            group = [_shift(word, window.start) for word in group]
+            group = [_shift_word(word, window.start) for word in group]
         else:
             group = spread_evenly(group, segment.start, segment.end)
         entry = SegmentWords(segment, merge_punctuations(group, *marks))
@@ -95,7 +95,7 @@ def add_word_timestamps(
     return clamp_times(entries, window.last_speech, window.content_end)
 
 
-def _shift(word: WordTiming, offset: float) -> WordTiming:
+def _shift_word(word: WordTiming, offset: float) -> WordTiming:
     return replace(word, start=round(offset + word.start, 2), end=round(offset + word.end, 2))
 
 
@@ -128,7 +128,7 @@ def assign_words(
             word = waiting.pop()
             if count < len(word.tokens):
                 written = sum(len(other.word) for other in group)
-                word, rest = _split(word, count, text[written:])
+                word, rest = _split_word(word, count, text[written:])
                 waiting.append(rest)
             count -= len(word.tokens)
             group.append(word)
@@ -136,7 +136,7 @@ def assign_words(
     return groups
 
 
-def _split(word: WordTiming, count: int, text: str) -> tuple[WordTiming, WordTiming]:
+def _split_word(word: WordTiming, count: int, text: str) -> tuple[WordTiming, WordTiming]:
     """Split a word after `count` tokens, whose text is `text`."""
     time = word.start + (word.end - word.start) * count / len(word.tokens)
     return (
