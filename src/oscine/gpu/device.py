@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 #: The package of each implementation, in the order to try them.
 PACKAGES = {"dawn": "wgpudawn", "wgpu": "wgpu"}
+NATIVE_API = {"dawn": "wgpudawn.backends.dawn._api", "wgpu": "wgpu.backends.wgpu_native._api"}
 #: Errors of a package that does not load or whose private API has changed: wgpudawn is young.
 LOAD_ERRORS = (ImportError, OSError, RuntimeError, AttributeError, TypeError, KeyError)
 #: Each implementation's name of the features that kernels can use, by our name.
@@ -180,7 +181,9 @@ class Device:
     def poll_lost_reason(self) -> None:
         """Make Dawn resolve the promise of a loss, which it does only when polled."""
         if self.adapter.implementation == "dawn":
-            wait_any_future(dawn_api().libf.wgpuDeviceGetLostFuture(self.handle._internal).id, 0)
+            wait_any_future(
+                native_api("dawn").libf.wgpuDeviceGetLostFuture(self.handle._internal).id, 0
+            )
 
     def raise_if_lost(self) -> None:
         """Raise DeviceLostError if the device is lost: calls of Dawn may succeed all the same."""
@@ -257,7 +260,7 @@ class Device:
             while promise._state == "pending" and not wait_any_future(future, WAIT_TIMEOUT_NS):
                 waits += 1
                 if waits % WAITS_PER_TICK == 0:  # in a tick a loss comes to light
-                    dawn_api().libf.wgpuDeviceTick(self.handle._internal)
+                    native_api("dawn").libf.wgpuDeviceTick(self.handle._internal)
         if self.adapter.implementation == "wgpu":
             while promise._state == "pending" and not promise._thread_event.wait(0.1):
                 if (
@@ -270,7 +273,7 @@ class Device:
         """Nanoseconds of one unit of a timestamp: 1 in WebGPU, the hardware's in wgpu-native."""
         if self.adapter.implementation != "wgpu":
             return 1.0
-        functions = importlib.import_module("wgpu.backends.wgpu_native._api").libf
+        functions = native_api("wgpu").libf
         return float(functions.wgpuQueueGetTimestampPeriod(self.handle.queue._internal))
 
     def compile(self, label: str, source: str) -> Any:
@@ -285,14 +288,14 @@ class Device:
 
 
 @cache
-def dawn_api() -> Any:
-    """The private module of wgpudawn that calls Dawn."""
-    return importlib.import_module("wgpudawn.backends.dawn._api")
+def native_api(implementation: str) -> Any:
+    """The private module of an implementation's package that calls its library."""
+    return importlib.import_module(NATIVE_API[implementation])
 
 
 def wait_any_future(future: int, nanoseconds: int) -> bool:
     """Wait for a future of Dawn and run its callback; whether it has completed."""
-    native = dawn_api()
+    native = native_api("dawn")
     waiting = native.ffi.new("WGPUFutureWaitInfo *")
     waiting.future.id = future
     native.libf.wgpuInstanceWaitAny(native.get_wgpu_instance(), 1, waiting, nanoseconds)
@@ -345,7 +348,7 @@ def without_shader_checks() -> Iterator[None]:
     Our kernels check every index themselves. A version of wgpu-native without the call adds its
     checks: kernels are slower, and results the same.
     """
-    functions = importlib.import_module("wgpu.backends.wgpu_native._api").libf
+    functions = native_api("wgpu").libf
     trusted = getattr(functions, "wgpuDeviceCreateShaderModuleTrusted", None)
     usual = functions.wgpuDeviceCreateShaderModule
     if trusted is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oscine.errors import DeviceMemoryError
-from oscine.gpu.device import Device
+from oscine.gpu.device import Device, native_api
 from oscine.gpu.memory import Memory
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
@@ -188,13 +188,18 @@ class Plan:
         else:
             timestamp_writes = self.profile and self.profile.timestamp_writes(self.name)
             compute = encoder.begin_compute_pass(timestamp_writes=timestamp_writes or None)
-            set_pipeline, set_group = compute.set_pipeline, compute.set_bind_group
-            launch = compute.dispatch_workgroups
+            native, handle = native_api(self.device.adapter.implementation), compute._internal
+            # The methods of the bindings check and convert their arguments at each call, under wgpu
+            # for 2 us a dispatch. Errors are reported where the encoder is finished.
+            set_pipeline = native.lib.wgpuComputePassEncoderSetPipeline
+            set_group = native.lib.wgpuComputePassEncoderSetBindGroup
+            launch = native.lib.wgpuComputePassEncoderDispatchWorkgroups
+            null = native.ffi.NULL
             for _ in range(times):
-                for pipeline, group, grid, _kernel in dispatches:
-                    set_pipeline(pipeline)
-                    set_group(0, group)
-                    launch(*grid)
+                for pipeline, group, (x, y, z), _kernel in dispatches:
+                    set_pipeline(handle, pipeline._internal)
+                    set_group(handle, 0, group._internal, 0, null)
+                    launch(handle, x, y, z)
             compute.end()
 
     def encode_by_kernel(self, encoder: Any, dispatches: list[BoundDispatch], times: int) -> None:
