@@ -20,28 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu import SIZES, Rows, random_weights, report, time_host, time_steps, trace
+from gpu import SIZES, random_weights, report, time_host, trace
 
 from oscine.gpu.device import open_device, select_adapter
+from oscine.models.whisper.bench import StepBench, step_bytes
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.executors import STEPS_PER_POLL
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.webgpu import Gpu
-
-MEAN_LENGTH = 4 + 8 * STEPS_PER_POLL // 2  # positions in a line's cache, over the timed steps
-
-
-def work(config: WhisperConfig, item: int, kv_item: int, batch: int) -> dict[str, float]:
-    """Bytes and floating-point operations of a step; bytes of a weight, and of a window's key."""
-    d, layers = config.n_text_state, config.n_text_layer
-    weights = layers * 14.0 * d * d + config.n_vocab * d
-    a_position = batch * layers * 2.0 * d
-    cross, own = a_position * config.n_audio_ctx, a_position * MEAN_LENGTH
-    return {
-        "bytes": weights * item + cross * kv_item + own * 4,
-        "operations": 2 * batch * weights + 2 * (cross + own),
-    }
 
 
 def decoder_only(size: str, dtype: str) -> WhisperWeights:
@@ -51,32 +37,31 @@ def decoder_only(size: str, dtype: str) -> WhisperWeights:
     return replace(weights, config=replace(weights.config, n_audio_layer=1), encoder=encoder)
 
 
-def fill_windows(runner: WhisperRunner, batch: int) -> None:
-    """Room for so many windows, and noise in it instead of speech."""
-    runner.reserve(batch, batch)
-    windows = runner.memory.cross_kv
-    noise = np.random.default_rng(0).standard_normal(windows[0].shape[1:], np.float32)
-    for slot in windows:
-        runner.backend.write(slot, np.resize(noise.astype(slot.dtype), slot.shape))
+def operations(config: WhisperConfig, batch: int, mean_length: float) -> float:
+    """Floating-point operations of a step of `batch` rows."""
+    d, layers = config.n_text_state, config.n_text_layer
+    weights = layers * 14.0 * d * d + config.n_vocab * d
+    return 2 * batch * (weights + 2.0 * layers * d * (config.n_audio_ctx + mean_length))
 
 
 def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One batch."""
-    fill_windows(runner, batch)
-    rows = Rows(runner, batch)
-    steps = time_steps(rows, arguments.repeat)
-    step_ms = statistics.median(steps)
-    item = 2 if arguments.dtype == "f16" else 4
-    counted = work(runner.config, item, runner.memory.cross_kv[0].dtype.itemsize, batch)
+    steps = StepBench(runner, batch)
+    times = steps.time(arguments.repeat)
+    step_ms = statistics.median(times)
+    counted = {
+        "bytes": step_bytes(runner, batch, steps.mean_length),
+        "operations": operations(runner.config, batch, steps.mean_length),
+    }
     return {
         "case": f"whisper {arguments.size} batch {batch}",
         "device": runner.device,
         "dtype": arguments.dtype,
         "batch": batch,
         "step_ms": step_ms,
-        "step_spread_ms": [min(steps), max(steps)],
-        "host_ms": time_host(rows),
-        "dispatches": len(rows.step.dispatches),
+        "step_spread_ms": [min(times), max(times)],
+        "host_ms": time_host(steps),
+        "dispatches": len(steps.step.dispatches),
         **counted,
         "share": counted["bytes"] / step_ms / 1e9 / arguments.bandwidth,
         "tflops": counted["operations"] / step_ms / 1e9,

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 import speech_checkpoint
-from batch import decoder_only, fill_windows
-from gpu import Rows, report
+from batch import decoder_only
+from gpu import report
 from transducer import made_up
 
 import oscine
@@ -33,6 +33,7 @@ from oscine import ops
 from oscine.backends import choose_backend
 from oscine.gpu.plan import BoundDispatch, Dispatch, Plan
 from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.whisper.bench import StepBench
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.ops.webgpu import Gpu
 
@@ -40,16 +41,15 @@ from oscine.ops.webgpu import Gpu
 def whisper_step(arguments: argparse.Namespace, backend: Gpu) -> tuple[Plan, Callable[[], None]]:
     """A decoder step of windows with about a hundred tokens, and what sets its state."""
     runner = WhisperRunner(decoder_only(arguments.size, arguments.dtype), backend)
-    fill_windows(runner, arguments.batch)
-    rows = Rows(runner, arguments.batch)
+    steps = StepBench(runner, arguments.batch)
 
     def prepare() -> None:
-        rows.prefill()
-        state = backend.read(rows.state).copy()
+        steps.prefill()
+        state = backend.read(steps.state).copy()
         state["position"] = 100
-        backend.write(rows.state, state)
+        backend.write(steps.state, state)
 
-    return rows.step, prepare
+    return steps.step, prepare
 
 
 def speech_step(arguments: argparse.Namespace, backend: Gpu) -> tuple[Plan, Callable[[], None]]:

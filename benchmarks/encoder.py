@@ -21,10 +21,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from gpu import SIZES, random_weights, report, trace, work
+from gpu import SIZES, random_weights, report, trace
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import open_device, select_adapter
+from oscine.models.whisper.bench import encoder_flop
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.ops.webgpu import Gpu
 
@@ -52,8 +53,7 @@ def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) ->
         for _ in range(arguments.repeat)
     ]
     together, alone = zip(*turns, strict=True)
-    config = replace(runner.config, n_text_layer=0)
-    operations = work(config, 2 if arguments.dtype == "f16" else 4)["encoder_flop"]
+    operations = encoder_flop(replace(runner.config, n_vocab=0))
     window_ms = statistics.median(together)
     return {
         "case": f"encoder {arguments.size}, windows in a batch of {batch}",

@@ -7,9 +7,9 @@ peer_torch.py; several windows in a step are batch.py's, in a pass of the encode
 step is one token of one window with its cache at about 100 tokens, host included, timed over bursts
 as in real decoding. Prints a table and one JSON line a case.
 
-Bytes of a step: the decoder's weights once, its cross keys and values once. Operations of an
-encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit
-(--bandwidth, in TB/s; --peak, in TFLOP/s) that the case reaches.
+`oscine bench` measures a model that is here by the same functions (models/whisper/bench.py), which
+say what the bytes of a step and the operations of an encoder pass are. `share` is the part of the
+measured limit (--bandwidth, in TB/s; --peak, in TFLOP/s) that the case reaches.
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.engine.runner import BatchEntry
-from oscine.engine.sequence import EncoderInput
 from oscine.gpu.device import open_device, select_adapter
+from oscine.models.whisper.bench import StepBench, measure_encoder, step_bytes
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.executors import STEPS_PER_POLL, pack_params
+from oscine.models.whisper.executors import STEPS_PER_POLL
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import DecodingRequest, DecodingSequence
 from oscine.models.whisper.weights import (
     DecoderBlock,
     DecoderWeights,
@@ -120,92 +118,12 @@ def random_weights(size: str, kind: type) -> WhisperWeights:
     return WhisperWeights(config, encoder, decoder, here, here, "random", None, "f16")
 
 
-class Rows:
-    """Windows that are decoded side by side, each from a prompt that nothing ends: no end-of-text,
-    the whole context, no loop that counts."""
-
-    def __init__(self, runner: WhisperRunner, count: int) -> None:
-        self.runner, self.executor = runner, runner.executor(("decode", 1, 0))
-        v, context = runner.config.n_vocab, runner.config.n_text_ctx
-        request = DecodingRequest(
-            (1, 2, 3, 4), 0, (v - 1,), (), v - 1, v, 5, 6, False, None, context - 4
-        )  # fmt: skip
-        runner.reserve(count, count)
-        audio = EncoderInput(np.zeros((runner.config.window_frames, runner.config.n_mels)))
-        self.entries = [
-            BatchEntry(DecodingSequence(audio, request), (n,), n, n) for n in range(count)
-        ]
-        self.step = self.executor.step(count, self.entries)
-        self.state = runner.backend.view(self.executor.rows, (count,))
-        rules = pack_params(request, v, 0)
-        rules["repeat_limit"] = 0
-        self.rules = rules.repeat(count)
-
-    def prefill(self) -> None:
-        """From the start, as if the windows had been encoded."""
-        for start in range(0, len(self.entries), self.executor.prefill_batch):
-            self.executor.start(self.entries[start : start + self.executor.prefill_batch])
-        self.runner.backend.write(self.runner.memory.params, self.rules)
-
-
-def time_steps(rows: Rows, repeat: int) -> list[float]:
-    """Milliseconds a step, one value a run of eight bursts, read one behind as when decoding.
-
-    The first runs are not counted: a GPU takes half a second to raise its clock.
-    """
-    backend = rows.runner.backend
-    values: list[float] = []
-    warm, warm_runs = perf_counter() + 0.5, 0
-    while len(values) < repeat + warm_runs:
-        if perf_counter() < warm:
-            warm_runs = len(values) + 1
-        rows.prefill()
-        pending = backend.snapshot(rows.state)
-        pending()
-        started = perf_counter()
-        for _ in range(8):
-            rows.step.run(STEPS_PER_POLL)
-            ahead = backend.snapshot(rows.state)
-            pending()
-            pending = ahead
-        (state,) = pending()
-        values.append(1000 * (perf_counter() - started) / (8 * STEPS_PER_POLL))
-        if (state["count"] != 1 + 8 * STEPS_PER_POLL).any():
-            raise SystemExit(f"the steps ended early: {state}")
-    return values[warm_runs:]
-
-
-def time_host(rows: Rows) -> float:
+def time_host(steps: StepBench) -> float:
     """Milliseconds a step that the host spends on recording and submitting bursts."""
     started = perf_counter()
     for _ in range(8):
-        rows.step.run(STEPS_PER_POLL)
+        steps.step.run(STEPS_PER_POLL)
     return 1000 * (perf_counter() - started) / (8 * STEPS_PER_POLL)
-
-
-def time_encoder(runner: WhisperRunner, repeat: int) -> list[float]:
-    """Milliseconds a window: upload of the mel, encoder, cross keys and values, wait."""
-    mel = np.random.default_rng(1).standard_normal(
-        (runner.config.window_frames, runner.config.n_mels)
-    )
-    audio, values = EncoderInput(mel.astype(np.float32)), []
-    for _ in range(repeat + 1):
-        started = perf_counter()
-        runner.encode([audio], [0])
-        runner.backend.wait()
-        values.append(1000 * (perf_counter() - started))
-    return values[1:]
-
-
-def work(config: WhisperConfig, item: int) -> dict[str, float]:
-    """Operations of an encoder pass (cross projections included) and bytes of a step."""
-    d, s = config.n_audio_state, config.n_audio_ctx
-    blocks = config.n_audio_layer * (24.0 * d * d * s + 4.0 * s * s * d)
-    stem = 2.0 * 3 * d * (2 * s * config.n_mels + s * d)
-    memory = config.n_text_layer * 4.0 * d * d * s
-    weights = config.n_text_layer * 14.0 * d * d + config.n_vocab * d
-    cross = config.n_text_layer * 2.0 * s * d * item
-    return {"encoder_flop": blocks + stem + memory, "step_bytes": weights * item + cross}
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -213,11 +131,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     kind = np.float16 if arguments.dtype == "f16" else np.float32
     gpu = Gpu(open_device(select_adapter(arguments.device)))
     runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
-    encoder = time_encoder(runner, max(3, arguments.repeat // 4))
-    rows = Rows(runner, 1)
-    steps = time_steps(rows, arguments.repeat)
-    counted = work(runner.config, kind().itemsize)
-    step_ms, encoder_ms = statistics.median(steps), statistics.median(encoder)
+    encoder = measure_encoder(runner, 1, max(3, arguments.repeat // 4))
+    steps = StepBench(runner, 1)
+    times = steps.time(arguments.repeat)
+    counted = {
+        "encoder_flop": encoder.flop,
+        "step_bytes": step_bytes(runner, 1, steps.mean_length),
+    }
+    step_ms, encoder_ms = statistics.median(times), encoder.ms
     return {
         "case": f"whisper {arguments.size}",
         "device": gpu.name,
@@ -226,11 +147,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "encoder_tflops": counted["encoder_flop"] / encoder_ms / 1e9,
         "encoder_share": counted["encoder_flop"] / encoder_ms / 1e9 / arguments.peak,
         "step_ms": step_ms,
-        "step_spread_ms": [min(steps), max(steps)],
-        "step_host_ms": time_host(rows),
+        "step_spread_ms": [min(times), max(times)],
+        "step_host_ms": time_host(steps),
         "step_gbs": counted["step_bytes"] / step_ms / 1e6,
         "step_share": counted["step_bytes"] / step_ms / 1e9 / arguments.bandwidth,
-        "step_dispatches": len(rows.step.dispatches),
+        "step_dispatches": len(steps.step.dispatches),
         **counted,
         "profile": trace(gpu) if gpu.profile else None,
     }

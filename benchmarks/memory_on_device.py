@@ -67,9 +67,9 @@ def whisper(arguments: argparse.Namespace) -> dict[str, Any]:
     backend, ledger = opened(of_whisper(positions), arguments.device)
     asked: dict[str, Any] = {"batch_size": arguments.slots, "vad_filter": False, "temperature": 0}
     if folder is None:
-        name, vocabulary = arguments.size, SIZES[arguments.size][-1]
+        name = arguments.size
         model: Any = random_model(name, "f16" if arguments.dtype == "auto" else "f32", backend)
-        asked = options(arguments.slots, 8, vocabulary)
+        asked = options(arguments.slots, 8, model.runner.config)
     else:
         name, model = folder.name, load(folder, backend, arguments)
     loaded = ledger.total

@@ -17,13 +17,13 @@ import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from oscine.backends import choose_backend
 from oscine.engine.sequence import EncoderInput
+from oscine.models.parakeet.bench import measure_encoder
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import (
@@ -103,31 +103,6 @@ def made_up(layers: int, kind: type) -> ParakeetWeights:
     return ParakeetWeights(config, encoder, None, head, here, here, "made up", (), "f16")
 
 
-def operations(seconds: float, layers: int) -> float:
-    """Of one utterance: products of every block (positions are computed once), and attention."""
-    frames = np.ceil(seconds * 12.5)
-    products = 2 * frames * WIDTH * (4 * INNER + 4 * WIDTH + 3 * WIDTH)
-    return float(layers * (products + 6 * frames**2 * WIDTH))
-
-
-def encode(runner: ParakeetRunner, inputs: list[EncoderInput]) -> None:
-    """The encoder alone, in as many passes as the inputs take."""
-    for group in runner.encoder.batches(inputs):
-        runner.encoder.run([inputs[number] for number in group])
-    runner.backend.wait()
-
-
-def time_encoder(runner: ParakeetRunner, inputs: list[EncoderInput], runs: int) -> list[float]:
-    """Milliseconds, warmed up for half a second."""
-    values, started = [], perf_counter()
-    while len(values) < runs:
-        begun = perf_counter()
-        encode(runner, inputs)
-        if begun - started > 0.5:
-            values.append(1000 * (perf_counter() - begun))
-    return values
-
-
 def check(device: str, kind: type) -> float:
     """Cosine of two blocks' output on the device and in NumPy."""
     weights, mel = made_up(2, kind), Maker(np.float32).vector(800, MELS)
@@ -155,12 +130,9 @@ def main() -> None:
         print(f"two blocks against NumPy: cosine {check(arguments.device, kind):.8f}")
     runner = ParakeetRunner(made_up(arguments.layers, kind), choose_backend(arguments.device))
     for batch in map(int, arguments.batch.split(",")):
-        frames = round(arguments.seconds * 100)
-        inputs = [EncoderInput(mel) for mel in Maker(np.float32).vector(batch, frames, MELS)]
-        encode(runner, inputs)  # records and compiles
-        values = time_encoder(runner, inputs, arguments.runs)
-        spent = statistics.median(values)
-        counted = batch * operations(arguments.seconds, arguments.layers)
+        found = measure_encoder(runner, batch, arguments.runs, arguments.seconds)
+        values = [batch * spent for spent in found.times_ms]
+        spent, counted = statistics.median(values), batch * found.flop
         record: dict[str, Any] = {
             "case": "parakeet 0.6b encoder", "device": runner.device, "dtype": arguments.dtype,
             "batch": batch, "seconds": arguments.seconds, "encoder_ms": spent,

@@ -42,6 +42,8 @@ from oscine.audio.speech import detect_speech
 from oscine.backends import choose_backend
 from oscine.gpu.device import Device
 from oscine.gpu.profile import MAX_QUERIES, Profile
+from oscine.models.whisper.bench import recording_options
+from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights
@@ -155,22 +157,11 @@ def front_end(recording: Path, n_mels: int, window_frames: int) -> float:
     return 1000 * (perf_counter() - started)
 
 
-def options(batch: int, tokens: int, vocabulary: int) -> dict[str, Any]:
+def options(batch: int, tokens: int, config: WhisperConfig) -> dict[str, Any]:
     """Exactly `tokens` tokens of text a window, decoded once."""
-    end = stand_in_tokenizer(vocabulary).eot
-    return {
-        "batch_size": batch,
-        "language": "en",
-        "temperature": 0,
-        "compression_ratio_threshold": None,
-        "logprob_threshold": None,
-        "no_speech_threshold": None,
-        "without_timestamps": True,
-        "suppress_tokens": range(end, vocabulary),
-        "suppress_blank": False,
-        "sample_len": tokens,
-        "vad_filter": False,
-    }
+    end = stand_in_tokenizer(config.n_vocab).eot
+    greedy = {"batch_size": batch, "temperature": 0, "best_of": None}
+    return recording_options(end, config, tokens) | greedy
 
 
 def measure(
@@ -181,8 +172,7 @@ def measure(
     ledger: Ledger | None,
 ) -> dict[str, Any]:
     """One batch size."""
-    mels, _, _, _, _, vocabulary = SIZES[arguments.size]
-    asked = options(batch, arguments.tokens, vocabulary)
+    asked = options(batch, arguments.tokens, model.runner.config)
 
     def run() -> tuple[float, Transcript]:
         started = perf_counter()
@@ -195,7 +185,7 @@ def measure(
 
     _, found = run()
     seconds = statistics.median(run()[0] for _ in range(arguments.runs))
-    fronts = [front_end(recording, mels, 3000) for _ in range(arguments.runs)]
+    fronts = [front_end(recording, SIZES[arguments.size][0], 3000) for _ in range(arguments.runs)]
     return {
         "case": f"recording {arguments.size} batch {batch}",
         "device": model.device,

@@ -22,91 +22,58 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Barrier
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import speech_checkpoint
 
 import oscine
 from oscine.engine.batch import Occupancy
-from oscine.models.qwen3_tts import model as network
+from oscine.models.qwen3_tts.bench import (
+    frame_bytes,
+    measure_codec,
+    measure_parts,
+    speak_together,
+    time_speech,
+)
 from oscine.models.qwen3_tts.buffers import buffer_bytes
-from oscine.models.qwen3_tts.codec_runner import CodecStream
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 
 TEXT = "A short sentence, spoken by a machine."
 FRAMES_PER_SECOND = 12.5
 
 
-def measured(work: Callable[[], object], runs: int) -> list[float]:
-    """Milliseconds of each run, after two that are not counted."""
-    spent = []
-    for _ in range(runs + 2):
-        started = perf_counter()
-        work()
-        spent.append(1000 * (perf_counter() - started))
-    return spent[2:]
+def options_of(frames: int) -> dict[str, Any]:
+    """How every text is spoken: as many frames, with no guard that ends it."""
+    return {"voice": "ryan", "language": "english", "max_frames": frames, "guard": False}
 
 
 def spoken(model: Any, frames: int) -> dict[str, float]:
     """One utterance as a user has it."""
-    started = perf_counter()
-    options = {"seed": 0, "max_frames": frames, "guard": False}
-    stream = model.stream(TEXT, voice="ryan", language="english", **options)
-    first, samples = 0.0, 0
-    for piece in stream:
-        first = first or perf_counter() - started
-        samples += len(piece.samples)
-    whole = perf_counter() - started
-    seconds = samples / 24000
+    found = time_speech(model, TEXT, seed=0, **options_of(frames))
     return {
-        "first_audio_ms": 1000 * first, "seconds": seconds, "wall_s": whole,
-        "times_real_time": seconds / whole, "frame_ms": 1000 * whole / (seconds * 12.5),
+        "first_audio_ms": 1000 * found.first_audio_s, "seconds": found.seconds,
+        "wall_s": found.wall_s, "times_real_time": found.seconds / found.wall_s,
+        "frame_ms": 1000 * found.wall_s / (found.seconds * FRAMES_PER_SECOND),
     }  # fmt: skip
-
-
-def read_in_time(model: Any, number: int, frames: int, ready: Barrier) -> dict[str, Any]:
-    """One of several streams, and when its audio came."""
-    options = {"seed": number, "max_frames": frames, "guard": False}
-    ready.wait()
-    started = perf_counter()
-    stream = model.stream(TEXT, voice="ryan", language="english", **options)
-    first, played, late = 0.0, 0.0, 0
-    for piece in stream:
-        now = perf_counter()
-        late += bool(first) and now - first > played
-        first = first or now
-        played += len(piece.samples) / 24000
-    passed = perf_counter() - started
-    return {"first": first - started, "seconds": played, "wall": passed, "underruns": late}
 
 
 def voices(model: Any, count: int, frames: int) -> dict[str, Any]:
     """Streams that start together: once to record plans, then measured."""
-    ready = Barrier(count)
-    with ThreadPoolExecutor(count) as pool:
-        for _ in range(2):
-            occupancy = model.engine.occupancy = Occupancy()
-            for batch in model.engine._batches.values():
-                batch.occupancy = occupancy
-            started = perf_counter()
-            running = [
-                pool.submit(read_in_time, model, number, frames, ready) for number in range(count)
-            ]
-            heard = [each.result() for each in running]
-            wall = perf_counter() - started
-    firsts = sorted(1000 * each["first"] for each in heard)
+    for _ in range(2):
+        occupancy = model.engine.occupancy = Occupancy()
+        for batch in model.engine._batches.values():
+            batch.occupancy = occupancy
+        wall, heard = speak_together(model, count, TEXT, **options_of(frames))
+    firsts = sorted(1000 * each.first_audio_s for each in heard)
+    seconds = sum(each.seconds for each in heard)
     return {
-        "voices": count, "seconds": sum(each["seconds"] for each in heard), "wall_s": wall,
-        "times_real_time": sum(each["seconds"] for each in heard) / wall,
-        "slowest_voice": min(each["seconds"] / each["wall"] for each in heard),
+        "voices": count, "seconds": seconds, "wall_s": wall, "times_real_time": seconds / wall,
+        "slowest_voice": min(each.seconds / each.wall_s for each in heard),
         "first_audio_ms": [firsts[0], statistics.median(firsts), firsts[-1]],
-        "underruns": sum(each["underruns"] for each in heard), "occupancy": occupancy.mean,
+        "underruns": sum(each.underruns for each in heard), "occupancy": occupancy.mean,
     }  # fmt: skip
 
 
@@ -120,69 +87,16 @@ def memory(runner: Qwen3TtsRunner, count: int, seconds: float = 60.0) -> dict[st
 
 def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
     """Talker, predictor and codec by themselves; the plans run on whatever the slots hold."""
-    talker, backend, networks = runner.talker, runner.backend, runner.networks
-    buffers, codec = talker.rows(1), runner.codec_stream()
-    row = backend.read(buffers.state.rows).copy()
-    row["done"], row["group"], row["position"], row["length"] = 0, 0, 100, 1
-    row["count"], row["limit"] = 10, 1 << 30
-    hidden = backend.zeros((1, runner.config.talker.hidden_size))
-
-    def talk() -> None:
-        last = networks.code_predictor.codec_embeddings[-1]
-        x = backend.sum_embeddings(
-            buffers.embedding_sum, last, buffers.trailing_text, buffers.state
-        )
-        x = network.talker(backend, networks, buffers, x)
-        backend.store(backend.rms_norm(x, networks.talker.norm), hidden)
-
-    def frame() -> None:
-        logits = backend.linear(hidden, networks.talker.codec_head)
-        backend.sample_code(logits, buffers.sampling_params, buffers.state)
-        network.code_predictor(backend, networks, buffers, hidden)
-
     found: dict[str, float] = {}
-    for name, trace in (("talker", talk), ("predictor", frame)):
-        plan = talker.record(trace, buffers, name)
-        found[f"{name}_dispatches"] = len(getattr(plan, "dispatches", ()))
-
-        def run(plan: Any = plan) -> None:
-            backend.write(buffers.state.rows, row)
-            plan.run(50)
-            backend.snapshot(buffers.state.rows)()
-
-        found[f"{name}_ms"] = statistics.median(measured(run, runs)) / 50
-    found["step_dispatches"] = len(getattr(talker.step(1), "dispatches", ()))
+    for part in measure_parts(runner, runs):
+        found[f"{part.case}_dispatches"] = part.details["dispatches"]
+        found[f"{part.case}_ms"] = part.ms
+    found["step_dispatches"] = len(getattr(runner.talker.step(1), "dispatches", ()))
     for frames in (1, 4):
-        codes = np.random.default_rng(0).integers(
-            0, runner.config.codebook_size, (frames, runner.config.num_code_groups)
-        )
-
-        def decode(codes: np.ndarray = codes, codec: CodecStream = codec) -> None:
-            codec.decode(codes)
-
-        found[f"codec_{frames}_ms"] = statistics.median(measured(decode, 4 * runs))
-        call = runner.codec.plan(frames).plan
-        found[f"codec_{frames}_dispatches"] = len(getattr(call, "dispatches", ()))
-    talker.stop([0])
-    runner.codec.release_slot(codec.slot)
+        codec = measure_codec(runner, frames, 4 * runs)
+        found[f"codec_{frames}_ms"] = frames * codec.ms
+        found[f"codec_{frames}_dispatches"] = codec.details["dispatches"]
     return found
-
-
-def traffic(runner: Qwen3TtsRunner) -> float:
-    """Bytes of weights that a frame reads at least, the codec's a quarter of a call's."""
-    config = runner.config
-
-    def layer(stack: Any) -> float:
-        attention = stack.hidden_size * (2 * stack.q_size + 2 * stack.kv_size)
-        return 2.0 * (attention + 3 * stack.hidden_size * stack.intermediate_size)
-
-    talker = (
-        config.talker.num_hidden_layers * layer(config.talker)
-        + 2.0 * config.talker.hidden_size * 3072
-    )
-    predictor = config.code_predictor.num_hidden_layers * layer(config.code_predictor)
-    heads = 2.0 * config.codebook_size * config.code_predictor.hidden_size
-    return talker + 15 * (predictor + heads) + 4.0 * 114e6 / 4
 
 
 def case(size: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -212,7 +126,7 @@ def case(size: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if options.trace:
             print(json.dumps(runner.trace(), indent=1))
         record |= parts(runner, options.runs)
-        record["bytes"] = traffic(runner)
+        record["bytes"] = frame_bytes(runner)
         record["share"] = record["bytes"] / record["frame_ms"] / 1e9 / options.bandwidth
         yield record
         for count in map(int, filter(None, options.voices.split(","))):

@@ -27,10 +27,11 @@ from oscine.backends import choose_backend
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.models.parakeet import executors
+from oscine.models.parakeet.bench import decode
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
+from oscine.models.parakeet.hotwords import build_context_graph
 from oscine.models.parakeet.runner import ParakeetRunner
-from oscine.models.parakeet.sequences import ENCODED, Chunk, Hypothesis
+from oscine.models.parakeet.sequences import ENCODED, Hypothesis
 from oscine.models.parakeet.weights import (
     EncoderWeights,
     LstmLayer,
@@ -83,16 +84,6 @@ def made_up(args: argparse.Namespace) -> ParakeetWeights:
     )
 
 
-def decoded(
-    engine: Engine[ParakeetRunner], inputs: list[EncoderInput], tree: ContextGraph | None = None
-) -> list[Hypothesis]:
-    """What all of them say, side by side."""
-    chunks = [Chunk(each, context_graph=tree) for each in inputs]
-    for chunk in chunks:
-        engine.submit(chunk)
-    return [chunk.wait() for chunk in chunks]
-
-
 def at_pace(
     engine: Engine[ParakeetRunner], bias: Any, inputs: list[EncoderInput], wanted: float
 ) -> float:
@@ -103,7 +94,7 @@ def at_pace(
         middle = (low + high) / 2
         bias[executor.config.blank_id] = middle
         executor.backend.write(executor.w.joint_out.bias, bias)
-        count = len(decoded(engine, inputs[:1])[0].emissions)
+        count = len(decode(engine, inputs[:1])[0].emissions)
         low, high = (middle, high) if count > wanted else (low, middle)
     return (low + high) / 2
 
@@ -152,11 +143,11 @@ def main() -> None:
         words = rng.integers(0, args.labels, (args.phrases, 4)).tolist()
         tree = build_context_graph([(word, 0.1) for word in words], args.labels)
     for batch in batches:
-        found = decoded(engine, inputs[:batch], tree)  # records and compiles
+        found = decode(engine, inputs[:batch], tree)  # records and compiles
         before, times = backend.trace(), []
         for _ in range(args.runs):
             started = time.perf_counter()
-            found = decoded(engine, inputs[:batch], tree)
+            found = decode(engine, inputs[:batch], tree)
             times.append(1000 * (time.perf_counter() - started))
         rows = backend.bucket_rows(batch)
         plan = engine.runner.executor(None).step(rows, ())

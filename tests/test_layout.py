@@ -42,7 +42,8 @@ MAY_IMPORT = {
     "download": ("errors", "files", "manifest", "transport"),
     "sources": ("errors", "family", "files", "download", "manifest", "transport"),
     "model_runner": ("ops",),
-    "family": ("errors", "manifest", "model_runner", "ops", "weights"),
+    "family": ("bench", "errors", "manifest", "model_runner", "ops", "weights"),
+    "bench": ("gpu.tensor", "ops", "threads", "tree"),
     "registry": ("errors", "family", "module_path", "weights"),
     "module_path": (),
     "hub": ("errors", "family", "files", "download", "manifest", "registry", "sources"),
@@ -135,6 +136,7 @@ MAY_IMPORT = {
     "models": (
         *("types", "errors", "files", "model_files", "dtypes", "tree", "ops", "weights"),
         *(
+            "bench",
             "engine",
             "model_runner",
             "notebook",

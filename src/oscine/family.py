@@ -8,7 +8,7 @@ CONTRIBUTING.md shows how to add a family.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
@@ -18,6 +18,7 @@ from oscine.manifest import has_tokenizer
 from oscine.model_runner import RunnerT
 
 if TYPE_CHECKING:
+    from oscine.bench import BenchSettings, Measurement
     from oscine.ops import Backend
     from oscine.weights import Checkpoint
 
@@ -202,6 +203,8 @@ class Family:
         speaking: For task "speak": imports and gives what commands ask without loading a model.
         default_cloner: For task "speak": the model that takes the voice of a recording where none
             is named.
+        bench: Imports and gives the function that measures a loaded model for `oscine bench`:
+            (model, settings) -> measurements. None: the command refuses models of the family.
 
     Raises:
         UsageError: a name that cannot be one of a family or a folder, or another impossible value.
@@ -221,6 +224,7 @@ class Family:
     unsupported_reason: Callable[[str], str | None] = lambda _: None
     speaking: Callable[[], VoiceSupport] | None = None
     default_cloner: str | None = None
+    bench: Callable[[], Callable[[Any, BenchSettings], Iterator[Measurement]]] | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -243,7 +247,7 @@ def _check_types(family: Family) -> None:
     _check_field_types(family, str, "name", "title", "checkpoint_signature", "task")
     _check_field_types(family, str | None, "default", "default_cloner")
     _check_field_types(family, Callable, "matches", "network", "is_complete")
-    _check_field_types(family, Callable | None, "speaking")
+    _check_field_types(family, Callable | None, "speaking", "bench")
     _check_field_types(family, Mapping, "models", "aliases")
     _check_field_types(family, tuple, "files")
     for name, release in family.models.items():

@@ -23,7 +23,7 @@ from oscine.terminal import SanitizedStream
 
 INTERRUPTED = 130
 
-COMMANDS = ("transcribe", "speak", "voices", "models", "doctor")
+COMMANDS = ("transcribe", "speak", "voices", "models", "doctor", "bench")
 
 
 class LazyGroup(TyperGroup):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from oscine.manifest import has_tokenizer
 from oscine.models.parakeet.released import MODELS
 
 if TYPE_CHECKING:
+    from oscine.bench import BenchSettings, Measurement
     from oscine.family import Network
     from oscine.models.parakeet.runner import ParakeetRunner
     from oscine.models.parakeet.weights import ParakeetWeights
@@ -35,6 +36,13 @@ def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
     return has_tokenizer(folder) or "target" in config
 
 
+def bench() -> Callable[[Any, BenchSettings], Iterator[Measurement]]:
+    """Import the function that measures a model."""
+    from oscine.models.parakeet.bench import bench
+
+    return bench
+
+
 FAMILY = Family(
     name="parakeet",
     title="Parakeet",
@@ -44,4 +52,5 @@ FAMILY = Family(
     network=network,
     models=MODELS,
     is_complete=is_complete,
+    bench=bench,
 )

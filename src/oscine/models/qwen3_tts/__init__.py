@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from oscine.models.qwen3_tts.released import (
 )
 
 if TYPE_CHECKING:
+    from oscine.bench import BenchSettings, Measurement
     from oscine.family import Network, VoiceSupport
     from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
     from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
@@ -82,6 +83,13 @@ def describe_unsupported(repository: str) -> str | None:
     return f"MLX's Qwen3-TTS is not read; take {next(named, MODELS[DEFAULT].repository)}"
 
 
+def bench() -> Callable[[Any, BenchSettings], Iterator[Measurement]]:
+    """Import the function that measures a model."""
+    from oscine.models.qwen3_tts.bench import bench
+
+    return bench
+
+
 FAMILY = Family(
     name="qwen3_tts",
     title="Qwen3-TTS",
@@ -96,4 +104,5 @@ FAMILY = Family(
     files=(f"{CODEC_FOLDER}/",),
     unsupported_reason=describe_unsupported,
     speaking=speaking,
+    bench=bench,
 )

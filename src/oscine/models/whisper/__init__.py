@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from oscine.family import Family
 from oscine.models.whisper.released import ALIASES, DEFAULT, MODELS
 
 if TYPE_CHECKING:
+    from oscine.bench import BenchSettings, Measurement
     from oscine.family import Network
     from oscine.models.whisper.runner import WhisperRunner
     from oscine.models.whisper.weights import WhisperWeights
@@ -40,6 +42,13 @@ def network() -> Network[WhisperWeights, WhisperRunner]:
     return NETWORK
 
 
+def bench() -> Callable[[Any, BenchSettings], Iterator[Measurement]]:
+    """Import the function that measures a model."""
+    from oscine.models.whisper.bench import bench
+
+    return bench
+
+
 FAMILY = Family(
     name="whisper",
     title="Whisper",
@@ -50,4 +59,5 @@ FAMILY = Family(
     models=MODELS,
     aliases=ALIASES,
     default=DEFAULT,
+    bench=bench,
 )
