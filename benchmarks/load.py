@@ -46,7 +46,7 @@ PARTS = (
     ("weights", "oscine.models.loader", "load"),
     ("upload", "oscine.gpu.memory", "Memory.upload"),
     ("compile", "oscine.gpu.kernels", "PipelineCache.get"),
-    ("compile", "oscine.gpu.kernels", "PipelineCache.compile"),
+    ("compile", "oscine.gpu.kernels", "Pipeline.wait"),
     ("plan", "oscine.gpu.plan", "Plan.__init__"),
     ("plan", "oscine.ops.webgpu.recorder", "Recorder.record"),
     ("tokenizer", "oscine.models.whisper.network", "tokenizer_of"),

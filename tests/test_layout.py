@@ -110,7 +110,7 @@ MAY_IMPORT = {
     "model_files": ("errors", "files"),
     "text": ("types", "errors", "files", "model_files"),
     "weights": ("types", "errors", "files", "model_files", "dtypes"),
-    "gpu": ("types", "errors", "dtypes", "budget", "probe"),
+    "gpu": ("types", "errors", "dtypes", "budget", "probe", "threads"),
     "ops": ("ops.backend", "ops.reference.vocabulary", "ops.state", "ops.types"),
     "ops.types": (),
     "ops.state": ("ops.types",),

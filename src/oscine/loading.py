@@ -124,7 +124,9 @@ def make_runner(
         backend.budget.set_limit(limit)
     before = backend.budget.used
     try:
-        return network.runner(weights, backend)
+        runner = network.runner(weights, backend)
+        backend.finish_compiling()
+        return runner
     except MemoryBudgetError as problem:
         needed = before + bytes_needed(partial(network.runner, weights), backend)
         raise backend.budget.too_small(max(needed, problem.needed)) from None

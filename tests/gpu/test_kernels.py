@@ -15,6 +15,7 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import (
     USE_PATTERN,
+    Pipeline,
     PipelineCache,
     adapt_to_compiler,
     choices_of,
@@ -273,7 +274,7 @@ def test_every_kernel_compiles_as_it_stands(device: Device, name: str) -> None:
         pytest.skip("as they stand, kernels want subgroups")
     if name in MATRIX and "matrix" not in device.features:
         pytest.skip("no matrix units; tests/ops/test_matrix_units.py does what it can")
-    assert PipelineCache(device).get(name) is not None
+    assert PipelineCache(device).get(name).wait() is not None
 
 
 @pytest.mark.gpu
@@ -283,7 +284,7 @@ def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) ->
     plain = {key: "shared" for key in ("ROW_REDUCE", "WORKGROUP_REDUCE") if key in choices}
     for weights in choices.get("WEIGHTS", ("",)):
         stored = {"WEIGHTS": weights} if weights else {}
-        assert kernels.get(name, **plain, **stored) is not None
+        assert kernels.get(name, **plain, **stored).wait() is not None
 
 
 @pytest.mark.gpu
@@ -297,6 +298,6 @@ def test_pipelines_are_made_once(device: Device) -> None:
 @pytest.mark.gpu
 def test_a_kernel_the_driver_refuses_is_a_device_error_of_one_line(device: Device) -> None:
     with pytest.raises(DeviceError, match="refuses kernel gather_rows") as raised:
-        PipelineCache(device).compile("gather_rows", "@compute fn main() { nonsense }")
+        Pipeline(device, "gather_rows", "@compute fn main() { nonsense }")
     assert "\n" not in str(raised.value)
     assert device.name in str(raised.value)

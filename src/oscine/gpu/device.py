@@ -252,8 +252,8 @@ class Device:
         except self.error_types as problem:
             raise self.wrap_error(problem) from problem
 
-    def wait(self, promise: Any) -> None:
-        """Wait for a promise of the queue; also returns or raises where the device gets lost."""
+    def wait(self, promise: Any) -> Any:
+        """The result of a promise; also returns or raises where the device gets lost."""
         future = getattr(promise, "_wgpu_future_id", None)
         if self.adapter.implementation == "dawn" and future is not None:
             waits = 0
@@ -267,7 +267,7 @@ class Device:
                     self.lost_reason()
                 ):  # closed by another thread, which has ended the one that polls
                     raise DeviceLostError(self.name, self.lost_reason())
-        promise.sync_wait()
+        return promise.sync_wait()
 
     def timestamp_ns(self) -> float:
         """Nanoseconds of one unit of a timestamp: 1 in WebGPU, the hardware's in wgpu-native."""

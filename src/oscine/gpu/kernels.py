@@ -10,11 +10,14 @@ have, and a value that it does not list, are errors.
 from __future__ import annotations
 
 import re
+from collections import deque
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from oscine.gpu.device import Device
+from oscine.threads import available_cores
 
 USE_PATTERN = re.compile(
     r"^// use (?P<part>\w+)(?: for (?P<parameter>\w+): (?P<values>.+))?$", re.MULTILINE
@@ -96,27 +99,67 @@ def adapt_to_compiler(source: str, implementation: str) -> str:
     return "".join(dict.fromkeys(heads)) + TINT_ONLY_PATTERN.sub("", source)
 
 
+class Pipeline:
+    """A compute pipeline, which Dawn compiles in a thread of its own; wgpu has no call for that."""
+
+    def __init__(self, device: Device, name: str, source: str) -> None:
+        """Begin to compile a kernel. Raises DeviceError where its source is refused."""
+        self.device, self.name = device, name
+        self.handle: Any = None
+        in_background = device.adapter.implementation == "dawn"
+        create = "create_compute_pipeline_async" if in_background else "create_compute_pipeline"
+        try:
+            compute = {"module": device.compile(name, source), "entry_point": "main"}
+            made = getattr(device.handle, create)(label=name, layout="auto", compute=compute)
+        except device.error_types as problem:
+            raise device.wrap_error(problem, f"refuses kernel {name}") from problem
+        if in_background:
+            self.promise = made
+        else:
+            self.handle = made
+
+    def wait(self) -> Any:
+        """The compiled pipeline of WebGPU.
+
+        Raises DeviceError where the driver refuses the kernel, as for its shared memory.
+        """
+        if self.handle is None:
+            self.device.raise_if_lost()
+            try:
+                self.handle = self.device.wait(self.promise)
+            except self.device.error_types as problem:
+                doing = f"refuses kernel {self.name}"
+                raise self.device.wrap_error(problem, doing) from problem
+        return self.handle
+
+
 class PipelineCache:
-    """The compute pipelines of one device; each variant of a kernel is compiled once."""
+    """The compute pipelines of one device; each variant of a kernel is compiled once.
+
+    They compile side by side, in twice as many threads as there are cores.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.compiled: dict[tuple[str, tuple[tuple[str, Parameter], ...]], object] = {}
+        self.compiled: dict[tuple[str, tuple[tuple[str, Parameter], ...]], Pipeline] = {}
+        self.compiling: deque[Pipeline] = deque()
+        self.max_compiling = 2 * available_cores()
 
-    def get(self, name: str, **parameters: Parameter) -> object:
-        """The compute pipeline of a kernel with these parameters. Raises DeviceError, KeyError."""
+    def get(self, name: str, **parameters: Parameter) -> Pipeline:
+        """The compute pipeline of a kernel with these parameters, which may still be compiling.
+
+        Raises DeviceError, KeyError.
+        """
         key = name, tuple(sorted(parameters.items()))
         if key not in self.compiled:
             source = adapt_to_compiler(load(name, **parameters), self.device.adapter.implementation)
-            self.compiled[key] = self.compile(name, source)
+            if len(self.compiling) >= self.max_compiling:
+                self.compiling.popleft().wait()
+            self.compiled[key] = Pipeline(self.device, name, source)
+            self.compiling.append(self.compiled[key])
         return self.compiled[key]
 
-    def compile(self, name: str, source: str) -> object:
-        """The pipeline. Raises DeviceError where the driver refuses it, as for shared memory."""
-        try:
-            module = self.device.compile(name, source)
-            return self.device.handle.create_compute_pipeline(
-                label=name, layout="auto", compute={"module": module, "entry_point": "main"}
-            )
-        except self.device.error_types as problem:
-            raise self.device.wrap_error(problem, f"refuses kernel {name}") from problem
+    def finish(self) -> None:
+        """Wait until all pipelines are compiled. Raises DeviceError."""
+        while self.compiling:
+            self.compiling.popleft().wait()

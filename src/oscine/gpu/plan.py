@@ -1,17 +1,20 @@
 """Recorded plans: lists of dispatches that are prepared once and replayed in a tight loop.
 
 A command buffer of WebGPU can be submitted once only, and compute passes have no bundles, so each
-replay encodes commands. Pipelines, bind groups and buffers are made once, with the plan.
+replay encodes commands. Buffers are made once, with the plan; its bind groups with its first run,
+so that pipelines may compile until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import Device, native_api
+from oscine.gpu.kernels import Pipeline
 from oscine.gpu.memory import Memory
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
@@ -27,7 +30,7 @@ class Dispatch:
     """One kernel launch over tensors, in binding order."""
 
     kernel: str
-    pipeline: Any
+    pipeline: Pipeline
     tensors: tuple[Tensor, ...]
     grid: tuple[int, int, int]
     flops: float = 0.0  # floating-point operations, to split plans into submits
@@ -104,14 +107,23 @@ class Plan:
         self.probe_points = sorted(probe_points, key=lambda point: point.after)
         self.memory, self.releases = pool.memory, pool.memory.releases
         pool.assign(self.dispatches)
+        self.flops = sum(d.flops for d in self.dispatches)
+
+    @cached_property
+    def bound(self) -> list[BoundDispatch]:
+        """The dispatches with their compiled pipelines and bind groups, made at the first run.
+
+        Raises DeviceError where the driver refuses a kernel.
+        """
+        pipelines = [d.pipeline.wait() for d in self.dispatches]
         groups: dict[tuple[Any, ...], Any] = {}
         try:
-            self.bound = [
-                (d.pipeline, self.bind_group(d, groups), d.grid, d.kernel) for d in self.dispatches
+            return [
+                (pipeline, self.bind_group(d, groups), d.grid, d.kernel)
+                for pipeline, d in zip(pipelines, self.dispatches, strict=True)
             ]
-        except device.error_types as problem:
-            raise device.wrap_error(problem) from problem
-        self.flops = sum(d.flops for d in self.dispatches)
+        except self.device.error_types as problem:
+            raise self.device.wrap_error(problem) from problem
 
     def bind_group(self, dispatch: Dispatch, groups: dict[tuple[Any, ...], Any]) -> Any:
         """The bind group of a dispatch; equal ones are made once."""
@@ -120,7 +132,7 @@ class Plan:
         key = (id(dispatch.pipeline), *bound)
         if key not in groups:
             groups[key] = self.device.handle.create_bind_group(
-                layout=dispatch.pipeline.get_bind_group_layout(0),
+                layout=dispatch.pipeline.wait().get_bind_group_layout(0),
                 entries=[
                     {
                         "binding": number,

@@ -100,6 +100,13 @@ class Backend(Ops, Protocol):
         """
         ...
 
+    def finish_compiling(self) -> None:
+        """Wait until the kernels of all plans so far are compiled.
+
+        Raises DeviceError where the driver refuses one.
+        """
+        ...
+
     def bucket_length(self, length: int) -> int:
         """The prompt length to record a plan for: one of a few where recording is expensive."""
         ...

@@ -6,7 +6,7 @@ plan, on fresh numbers: a buffer reused too early or a state not advanced shows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,11 @@ class Result:
 
 def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
     """Run a case three times through one plan, each time on fresh numbers."""
+    return record_case(gpu, case, seed)()
+
+
+def record_case(gpu: Gpu, case: Case, seed: int = 0) -> Callable[[], Result]:
+    """Record the plan of a case, whose kernels begin to compile; the returned function runs it."""
     rng = np.random.default_rng(seed)
     reference = Reference()
     weights = case.weights(rng)
@@ -102,18 +107,22 @@ def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
             gpu.store(result, out)
 
     plan = gpu.record(trace, name="check")
-    worst = 0.0
-    for inputs in (first, case.inputs(rng), case.inputs(rng)):
-        for name, value in inputs.items():
-            gpu.write(buffers[name], value)
-        plan.run()
-        given = {name: value.copy() for name, value in inputs.items()}
-        expected = case.call(reference, inputs, ours)  # writes to `inputs`, as the plan to buffers
-        worst = max([worst, *differences(given, inputs, gpu, buffers)])
-        if out is not None:
-            worst = max(worst, difference(*valid(case, inputs, expected, gpu.read(out))))
-    kernels = dict.fromkeys(dispatch.kernel for dispatch in plan.dispatches)
-    return Result(case, worst, tuple(kernels))
+
+    def run() -> Result:
+        worst = 0.0
+        for inputs in (first, case.inputs(rng), case.inputs(rng)):
+            for name, value in inputs.items():
+                gpu.write(buffers[name], value)
+            plan.run()
+            given = {name: value.copy() for name, value in inputs.items()}
+            expected = case.call(reference, inputs, ours)  # writes to `inputs`, as the plan does
+            worst = max([worst, *differences(given, inputs, gpu, buffers)])
+            if out is not None:
+                worst = max(worst, difference(*valid(case, inputs, expected, gpu.read(out))))
+        kernels = dict.fromkeys(dispatch.kernel for dispatch in plan.dispatches)
+        return Result(case, worst, tuple(kernels))
+
+    return run
 
 
 def differences(given: Values, ours: Values, gpu: Gpu, buffers: Values) -> Iterator[float]:
@@ -156,10 +165,11 @@ def difference(expected: Array, found: Array) -> float:
 
 def self_check(gpu: Gpu) -> None:
     """Run SELF_CHECK. Raises DeviceError where a kernel differs from its definition."""
-    for case in SELF_CHECK:
-        result = run_case(gpu, case)
+    for run in [record_case(gpu, case) for case in SELF_CHECK]:
+        result = run()
         if not result.passed:
             raise DeviceError(
-                f"{gpu.name} fails its check against NumPy ({case.name}: {result.error:.1e}); "
+                f"{gpu.name} fails its check against NumPy ({result.case.name}: "
+                f"{result.error:.1e}); "
                 'see `oscine doctor`, or use device="cpu"'
             )

@@ -32,6 +32,7 @@ from oscine.models.whisper.weights import DecoderWeights
 
 STEPS_PER_POLL = 16
 MAX_PREFILL_BATCH = 8  # prompts of one prefill
+USUAL_PROMPT_TOKENS = 4  # start of transcript, language, task, no timestamps
 MAX_PLANS = 32
 NO_TIMESTAMP_LIMIT = 0xFFFFFFFF >> 1
 FINISH_REASONS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
@@ -81,8 +82,9 @@ class DecodingExecutor:
     # -- plans --------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Record the step of a single group in advance."""
+        """Record the step of a single group, and the pass over its usual prompt, in advance."""
         self.step(self.group_size, ())
+        self.prefill(1, self.memory.backend.bucket_length(USUAL_PROMPT_TOKENS))
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
         has_penalties = any(entry.sequence.request.has_penalties for entry in entries)

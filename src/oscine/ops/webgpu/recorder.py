@@ -111,6 +111,9 @@ class Recorder:
             probe_points = self.probe_points
         return Plan(self.device, self.pool, dispatches, name, self.profile, probe_points)
 
+    def finish_compiling(self) -> None:
+        self.pipelines.finish()
+
     @contextmanager
     def recording(self, until: Tensor | None) -> Iterator[list[Dispatch]]:
         """Collect the dispatches of ops called inside in the yielded list."""
