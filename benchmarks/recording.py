@@ -11,7 +11,8 @@ fallback, voice activity detection and word times. The load, and a first run tha
 are not counted. Prints a table, then one JSON line a batch:
 
 times: seconds of audio in a second, the median of the runs.
-front_ms: what the host alone takes to decode, resample and make the log-mel of the recording.
+front_ms: from the file to the first window that can be encoded: decoding, resampling and, on the
+    host, the log-mel of the recording; on the device the search for its maximum.
 busy: the share of the time between the first and the last pass on the GPU in which one is under
     way, from the timestamps of a run of its own; none where the device has no timestamps.
 before_ms, after_ms: of that run, host time before its first submit and after its last one.
@@ -36,14 +37,13 @@ from device_bytes import Ledger
 from gpu import SIZES, random_weights, report
 from numpy.typing import NDArray
 
-from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import open_source
-from oscine.audio.speech import detect_speech
 from oscine.backends import choose_backend
 from oscine.gpu.device import Device
 from oscine.gpu.profile import MAX_QUERIES, Profile
 from oscine.models.whisper.bench import recording_options
 from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.features import recording_windows
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights
@@ -146,14 +146,11 @@ def write_recording(target: Path, seconds: float) -> None:
             left -= len(block)
 
 
-def front_end(recording: Path, n_mels: int, window_frames: int) -> float:
-    """Milliseconds of the host to make every window's log-mel."""
+def front_end(recording: Path, model: Whisper) -> float:
+    """Milliseconds until the first window can be encoded, while the device does nothing else."""
     started = perf_counter()
-    features = WhisperFeatures(
-        detect_speech(open_source(recording), vad=None).recording, n_mels, window_frames
-    )
-    for seek in range(0, features.frames, window_frames):
-        features.window(seek, window_frames)
+    windows = recording_windows(open_source(recording), model.runner, model.engine.submit)
+    windows.window(0, windows.window_frames)
     return 1000 * (perf_counter() - started)
 
 
@@ -185,7 +182,7 @@ def measure(
 
     _, found = run()
     seconds = statistics.median(run()[0] for _ in range(arguments.runs))
-    fronts = [front_end(recording, SIZES[arguments.size][0], 3000) for _ in range(arguments.runs)]
+    fronts = [front_end(recording, model) for _ in range(arguments.runs)]
     return {
         "case": f"recording {arguments.size} batch {batch}",
         "device": model.device,

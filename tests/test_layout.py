@@ -123,6 +123,7 @@ MAY_IMPORT = {
     "ops.webgpu": (
         *("dtypes", "errors", "gpu", "ops.state", "ops.types"),
         *("ops.reference.attention", "ops.reference.channels", "ops.reference.conv"),
+        "ops.reference.mel",
     ),
     # These hold one side against the other.
     "ops.cases": ("dtypes", "ops", "ops.reference.sampling"),

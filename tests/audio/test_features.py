@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.features import WhisperFeatures
-from oscine.audio.mel import log_mel
+from oscine.audio.features import WhisperFeatures, WhisperSamples
+from oscine.audio.mel import LOG_FLOOR, log_mel, log_power, scale
+from oscine.audio.sample_window import SampleWindow
 
 # Rows are computed alike, only cut into other matrix products: rounding of float32 sums is all that
 # may differ, some 1e-7 in the features.
@@ -175,3 +176,82 @@ def test_memory_does_not_grow_with_length():
 
     peak(40)  # tables and imports
     assert peak(400) < peak(80) + 1_000_000  # the rows of 400 s alone are 12.8 MB
+
+
+# -- windows of samples, for a device that computes the features ----------------------------------
+
+
+class Device:
+    """Computes on the host what a device is asked for, and counts its searches."""
+
+    def __init__(self, n_mels: int) -> None:
+        self.n_mels, self.searches, self.waiting, self.most = n_mels, 0, 0, 0
+
+    def search(self, samples: np.ndarray, frames: int) -> Callable[[], float]:
+        logs = log_power(samples, self.n_mels)
+        assert len(logs) >= frames
+        self.searches, self.waiting = self.searches + 1, self.waiting + 1
+        self.most = max(self.most, self.waiting)
+
+        def wait() -> float:
+            self.waiting -= 1
+            return float(logs[:frames].max(initial=LOG_FLOOR))
+
+        return wait
+
+    def features(self, window: SampleWindow) -> np.ndarray:
+        logs = log_power(window.samples, self.n_mels)
+        assert logs.shape == window.shape
+        peak = logs.max() if window.stats is None else window.stats[: self.n_mels].max()
+        features = scale(logs, float(peak))
+        features[window.content :] = window.padding
+        return features
+
+
+@given(
+    length=st.integers(1, 20_000),
+    sizes=st.lists(st.integers(50, 7000), min_size=1, max_size=3),
+    spans=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), min_size=1),
+    window_frames=st.sampled_from([2, 20, 64, 200]),
+    cached_seconds=st.sampled_from([0, 0.5, 60]),
+)
+@settings(max_examples=80, deadline=None)
+def test_windows_of_samples_have_the_features_of_the_host(
+    length, sizes, spans, window_frames, cached_seconds
+):
+    samples, device = recording(length), Device(80)
+    expected = WhisperFeatures(Blocks(samples, sizes), 80, window_frames)
+    windows = WhisperSamples(
+        Blocks(samples, sizes), 80, window_frames, device.search, cached_seconds=cached_seconds
+    )
+    assert (windows.frames, windows.duration) == (expected.frames, expected.duration)
+    for begin, extent, silence in spans:
+        seek = int(begin * expected.frames)
+        size = int(extent * (expected.frames - seek))
+        found = device.features(windows.window(seek, size, silence=silence))
+        wanted = expected.window(seek, size, silence=silence)
+        assert np.abs(found - wanted).max() < ROUNDING
+
+
+def test_a_recording_of_one_window_needs_no_search():
+    device = Device(80)
+    windows = WhisperSamples(Blocks(recording(16_000), [700]), 80, 102, device.search)
+    assert windows.window(0, 100).stats is None
+    assert device.searches == 0
+    assert windows.window(0, 50).stats is not None  # what follows is part of the maximum
+    assert device.searches == 2  # the frames in the recording, and those that overlap its end
+    again = WhisperSamples(Blocks(recording(16_000), [700]), 80, 101, device.search)
+    assert again.window(0, 100).stats is not None  # a frame past the window overlaps the audio
+
+
+def test_few_searches_are_waited_for_at_a_time():
+    device = Device(4)
+    windows = WhisperSamples(Blocks(recording(16_000 * 400), [16_000]), 4, 3000, device.search)
+    windows.window(0, 3000)
+    assert device.searches > device.most == 8
+
+
+def test_a_window_of_samples_before_the_recording_is_refused():
+    windows = WhisperSamples(Blocks(recording(1600), [1600]), 80, 50, Device(80).search)
+    with pytest.raises(ValueError, match="before the recording"):
+        windows.window(-1, 50)

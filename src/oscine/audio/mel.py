@@ -29,7 +29,7 @@ FRAMES_PER_MATMUL = 128
 _FRAMES_PER_TASK = 4 * FRAMES_PER_MATMUL
 _KNEE_HZ, _KNEE_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27.0  # Slaney: linear below, log above
 
-_HANN_WINDOW = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
+HANN_WINDOW = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
 def _hertz_to_mel(hertz: float) -> float:
@@ -62,6 +62,18 @@ def mel_filters(
     return filters
 
 
+def fourier_basis(window: NDArray[np.float64], n_fft: int) -> NDArray[np.float64]:
+    """A windowed Fourier transform as a matrix: cosines, then sines, [2 (n_fft // 2 + 1), n].
+
+    `window` [n], n <= n_fft. Products with n samples have the power of the transform, whichever
+    zeros are added to the samples on either side.
+    """
+    turns = np.outer(np.arange(n_fft // 2 + 1), np.arange(len(window))) % n_fft / n_fft
+    parts = np.cos(2.0 * np.pi * turns), np.sin(2.0 * np.pi * turns)
+    basis: NDArray[np.float64] = np.concatenate(parts) * window
+    return basis
+
+
 def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     """log10 mel power of every whole frame, without padding or clamping.
 
@@ -79,7 +91,7 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
         mels = logs[start : start + _FRAMES_PER_TASK]
         # The window is float64, so the n_fft is too, under every NumPy: in float32 the rounding
         # of a loud frame would show in its quiet bands, eight decades below.
-        parts = np.fft.rfft(cut[start : start + len(mels)] * _HANN_WINDOW).view(np.float64)
+        parts = np.fft.rfft(cut[start : start + len(mels)] * HANN_WINDOW).view(np.float64)
         np.square(parts, out=parts)  # real, imaginary, real, …
         power = (parts[:, ::2] + parts[:, 1::2]).astype(np.float32)
         for first in range(0, len(mels), FRAMES_PER_MATMUL):

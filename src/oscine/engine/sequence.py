@@ -12,9 +12,6 @@ from queue import Empty, SimpleQueue
 from threading import Condition
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from oscine.errors import Cancelled
 from oscine.probe import current_probe
 
@@ -59,14 +56,15 @@ class Caller:
 
 
 class EncoderInput:
-    """An input of the encoder: float32 features [frames, n_mels]. It is compared by identity.
+    """An input of the encoder, compared by identity.
 
+    `features`: float32 [frames, n_mels], or what the family's runner computes them from.
     The engine caches the encoder's output, so that several sequences over one input encode it once.
     """
 
     __slots__ = ("__weakref__", "batch_key", "features")
 
-    def __init__(self, features: NDArray[np.float32], batch_key: Any = None) -> None:
+    def __init__(self, features: Any, batch_key: Any = None) -> None:
         """`batch_key`: inputs that are encoded in one pass have equal keys."""
         self.features, self.batch_key = features, batch_key
 

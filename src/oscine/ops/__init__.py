@@ -46,9 +46,11 @@ from oscine.ops.state import TextDecoderState as TextDecoderState
 from oscine.ops.state import TransducerState as TransducerState
 from oscine.ops.types import Activation as Activation
 from oscine.ops.types import ConvParams as ConvParams
+from oscine.ops.types import FeatureNorm as FeatureNorm
 from oscine.ops.types import KVCache as KVCache
 from oscine.ops.types import LayerNorm as LayerNorm
 from oscine.ops.types import Linear as Linear
+from oscine.ops.types import MelBank as MelBank
 from oscine.ops.types import Padding as Padding
 from oscine.ops.types import QKNorm as QKNorm
 from oscine.ops.types import RmsNorm as RmsNorm

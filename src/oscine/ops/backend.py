@@ -30,6 +30,7 @@ class Backend(Ops, Protocol):
     name: str  # for people and for JSON: "NumPy", or the adapter's name
     preferred_batch: int  # windows side by side; more are hardly faster
     encode_batch: int  # windows in one pass of an encoder; more are hardly faster
+    computes_features: bool  # whether log-mel features are faster here than on the host
     f16_cross_kv: bool  # whether float16 keys of cross_attention are faster, besides smaller
     is_async: bool  # whether a plan runs while the host does other work
     batch_invariant: bool  # whether results may not depend on the size of a cache

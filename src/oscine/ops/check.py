@@ -23,6 +23,7 @@ from oscine.ops.cases import (
     conv,
     embedding,
     linear,
+    mel,
     sampling,
     transducer,
 )
@@ -36,6 +37,7 @@ CASES: tuple[Case, ...] = (
     *attention.CASES,
     *conv.CASES,
     *embedding.CASES,
+    *mel.CASES,
     *sampling.CASES,
     *transducer.CASES,
     *channels.CASES,

@@ -59,7 +59,7 @@ class Shadow:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()
-        self.budget = gpu.budget
+        self.budget, self.computes_features = gpu.budget, gpu.computes_features
         self.name = f"{gpu.name}, checked op by op"
         self.calls = 0
 

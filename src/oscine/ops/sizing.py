@@ -27,6 +27,7 @@ class Sizing(Reference):
     def __init__(self, other: Backend) -> None:
         self.name, self.other, self.peak = other.name, other, 0
         self.preferred_batch, self.encode_batch = other.preferred_batch, other.encode_batch
+        self.computes_features = other.computes_features
         self.f16_cross_kv, self.is_async = other.f16_cross_kv, other.is_async
 
     def blank(self, shape: tuple[int, ...], dtype: Any, nbytes: int) -> Array:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 Tensor: TypeAlias = Any  # numpy.ndarray on the reference side, gpu.tensor.Tensor on the other
 Activation: TypeAlias = Literal["gelu", "silu", "relu", "elu", "tanh", "sigmoid"] | None
 Padding: TypeAlias = Literal["zero", "edge", "reflect"]
+FeatureNorm: TypeAlias = Literal["peak", "standard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,21 @@ class SeqLengths:
 
     frames: Tensor  # [B] uint32
     frames_per_row: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MelBank:
+    """A mel filter bank [F, M], and the logarithm of its bands.
+
+    scale, floor and guard: scale · ln(max(band, floor) + guard). magnitude_epsilon: the bands are
+    sums of √(power + epsilon); None: of the power.
+    """
+
+    bank: Tensor
+    scale: float = 1.0
+    floor: float = 0.0
+    guard: float = 0.0
+    magnitude_epsilon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Script:
 
     def __init__(self, config: WhisperConfig, begin: int, rows: Sequence[Any]) -> None:
         self.config, self.begin, self.rows = config, begin, list(rows)
+        self.backend = Reference()
         self.timings: dict[str, float] = {}
         self.waiting: list[Any] = []
         self.together: list[int] = []  # sequences that were answered at once

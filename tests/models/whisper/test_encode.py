@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.audio.features import WhisperFeatures, WhisperSamples
+from oscine.audio.timeline import InMemory
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.plan import Plan
@@ -87,6 +89,33 @@ def test_windows_together_are_as_one_by_one(
         error = difference(expected, found[: WINDOWS - 1 : -1])
         print(f"{backend.name}: largest difference {error:.1e} of the largest value")
         assert error <= (0 if exact else MATRIX_LIMIT)
+
+
+def test_windows_of_samples_are_encoded_as_their_features(
+    weights: WhisperWeights, backend: Any
+) -> None:
+    """Beside a window of features in the same pass."""
+    config, runner = weights.config, WhisperRunner(weights, backend)
+    noise = np.random.default_rng(3).standard_normal(3 * 160 * config.window_frames)
+    recording = InMemory("noise", noise.astype(np.float32))
+
+    def search(samples: np.ndarray, frames: int) -> Callable[[], float]:
+        return lambda: runner.peak(samples, frames)
+
+    features = WhisperFeatures(recording, config.n_mels, config.window_frames)
+    samples = WhisperSamples(recording, config.n_mels, config.window_frames, search)
+    spans = (0, config.window_frames), (170, config.window_frames), (40, 50)
+    mels = [features.window(*span) for span in spans]
+    runner.reserve(1, 6)
+    runner.encode([EncoderInput(mel) for mel in mels], [0, 1, 2])
+    given = [mels[0], *(samples.window(*span) for span in spans[1:])]
+    runner.encode([EncoderInput(window) for window in given], [3, 4, 5])
+    runner.release(1, 6, plans=True)  # frees its buffers, and makes them again when needed
+    runner.encode([EncoderInput(samples.window(*spans[0]))], [0])
+    runner.release(1, 1)
+    assert np.abs(
+        runner.encode_one(samples.window(*spans[1])) - runner.encode_one(mels[1])
+    ).max() < (1e-3)
 
 
 def test_a_batch_is_encoded_as_its_windows(

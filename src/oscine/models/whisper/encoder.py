@@ -8,17 +8,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.audio.sample_window import SampleWindow
 from oscine.engine.passes import pass_size
 from oscine.engine.plan_cache import PlanCache
 from oscine.errors import DeviceMemoryError
+from oscine.models.front_end import FeaturePlan
 from oscine.models.whisper import model
 from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.front_end import front_end
 from oscine.models.whisper.weights import DecoderBlock, EncoderWeights
-from oscine.ops import Backend, Plan, Tensor
+from oscine.ops import Backend, Plan, Tensor, upload
+
+#: Features [2S, n_mels], or the samples that they are computed from.
+Window: TypeAlias = NDArray[np.float32] | SampleWindow
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +72,7 @@ class EncoderRunner:
         self.max_windows = max_windows(backend, config)
         self.buffers: list[Tensor] = []
         self.windows = 0  # that the buffers have room for
+        self._feature_plan: FeaturePlan | None = None
         self.plans: PlanCache[EncoderPlan] = PlanCache(MAX_PLANS)
         self.plan(1)  # now, while loading can still choose another backend
 
@@ -72,38 +80,48 @@ class EncoderRunner:
 
     def encode(
         self,
-        mels: Sequence[NDArray[np.float32]],
+        inputs: Sequence[Window],
         encoder_slots: Sequence[int],
         cross_kv: Sequence[Tensor],
     ) -> None:
-        """Encode windows [2S, n_mels], and store their cross keys and values in encoder slots.
+        """Encode windows, and store their cross keys and values in encoder slots.
 
         cross_kv: [encoder slots, S, 2d] of each layer.
         """
         start = 0
-        while start < len(mels):
-            size = pass_size(len(mels) - start, self.max_windows, self.backend.bucket_rows)
+        while start < len(inputs):
+            size = pass_size(len(inputs) - start, self.max_windows, self.backend.bucket_rows)
             plan = self.plan_that_fits(size)
             stop = start + min(size, plan.windows)
-            self.run(plan, mels[start:stop])
+            self.run(plan, inputs[start:stop])
             pairs = list(enumerate(encoder_slots[start:stop]))
             for layer, target in zip(plan.layers, cross_kv, strict=True):
                 layer.run()
                 self.backend.copy(plan.cross_kv, target, pairs)
             start = stop
 
-    def encode_one(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The output [S, d] for a window [2S, n_mels]."""
+    def encode_one(self, window: Window) -> NDArray[np.float32]:
+        """The output [S, d] for a window."""
         plan = self.plan(1)
-        self.run(plan, [mel])
+        self.run(plan, [window])
         output: NDArray[np.float32] = self.backend.read(plan.audio)
         return output
 
-    def run(self, plan: EncoderPlan, mels: Sequence[NDArray[np.float32]]) -> None:
+    def run(self, plan: EncoderPlan, inputs: Sequence[Window]) -> None:
         """Encode at most N windows; the rest of the pass repeats earlier ones."""
-        for number, mel in enumerate(mels):
-            self.backend.write(plan.mel, mel, number * len(mel))
+        for number, window in enumerate(inputs):
+            if isinstance(window, SampleWindow):
+                self.feature_plan().run(window, plan.mel, number)
+            else:
+                self.backend.write(plan.mel, window, number * len(window))
         plan.encode.run()
+
+    def feature_plan(self) -> FeaturePlan:
+        """The plan from the samples of a window to its features, recorded on first use."""
+        if self._feature_plan is None:
+            constants = upload(self.backend, front_end(self.config.n_mels))
+            self._feature_plan = FeaturePlan(self.backend, constants, self.config.window_frames)
+        return self._feature_plan
 
     # -- plans --------------------------------------------------------------------------------
 
@@ -171,6 +189,9 @@ class EncoderRunner:
         self.plans.clear()
         self.backend.release(*self.buffers)
         self.buffers, self.windows = [], 0
+        if self._feature_plan is not None:
+            self._feature_plan.release()
+            self._feature_plan = None
 
 
 def max_windows(backend: Backend, config: WhisperConfig) -> int:

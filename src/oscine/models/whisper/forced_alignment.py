@@ -5,11 +5,11 @@ Source: whisper/timing.py, find_alignment, with a given text in place of decoded
 
 from __future__ import annotations
 
-from oscine.audio.features import WhisperFeatures
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
+from oscine.models.whisper.features import Windows
 from oscine.models.whisper.language import language_probs, most_likely_language
 from oscine.models.whisper.sequences import AlignmentSequence
 from oscine.models.whisper.timing import LANGUAGES_WITHOUT_SPACES, find_alignment
@@ -31,7 +31,7 @@ def normalize_text(text: str) -> str:
     return words
 
 
-def check_duration(features: WhisperFeatures, name: str) -> None:
+def check_duration(features: Windows, name: str) -> None:
     """Raise UsageError if the audio is longer than a window or shorter than 20 ms."""
     seconds, maximum = features.duration, features.window_frames / FRAMES_PER_SECOND
     if seconds > maximum:
@@ -44,7 +44,7 @@ def check_duration(features: WhisperFeatures, name: str) -> None:
 
 
 def align_text(
-    features: WhisperFeatures, text: str, language: str | None, info: TextDecoderInfo
+    features: Windows, text: str, language: str | None, info: TextDecoderInfo
 ) -> SequenceGenerator[tuple[Word, ...]]:
     """The words of a text with their times in seconds, in order and without overlap.
 

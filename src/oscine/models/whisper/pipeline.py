@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.features import Recording, WhisperFeatures
+from oscine.audio.features import Recording
 from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import detect_speech
 from oscine.audio.vad import VadOptions
@@ -21,6 +21,7 @@ from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.live_audio import BufferTranscriber
 from oscine.models.transcription import Progress, Transcriber, vad_options
 from oscine.models.whisper.decode_window import DecodedWindow, decode_window, window_language
+from oscine.models.whisper.features import Windows, recording_windows
 from oscine.models.whisper.forced_alignment import align_text, check_duration, normalize_text
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.options import OPTIONS
@@ -203,9 +204,8 @@ class Whisper(Transcriber[WhisperRunner]):
         """Run the steps of a request on the engine and return their result."""
         return run(self.engine.submit, steps)
 
-    def _features(self, recording: Recording) -> WhisperFeatures:
-        config = self.runner.config
-        return WhisperFeatures(recording, config.n_mels, config.window_frames)
+    def _features(self, recording: Recording) -> Windows:
+        return recording_windows(recording, self.runner, self.engine.submit)
 
     def _require_text_decoder(self) -> TextDecoderInfo:
         """Tokenizer and sizes of the text decoder. Raises UsageError if the model has none."""

@@ -15,7 +15,7 @@ from oscine import ops
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.sequence import Sequence as AnySequence
 from oscine.errors import UsageError
-from oscine.models.whisper.encoder import EncoderRunner
+from oscine.models.whisper.encoder import EncoderRunner, Window
 from oscine.models.whisper.executors import AlignmentExecutor, DecodingExecutor, LanguageExecutor
 from oscine.models.whisper.memory import DecoderMemory
 from oscine.models.whisper.sequences import (
@@ -101,11 +101,15 @@ class WhisperRunner:
         return self.encoder.max_windows
 
     def encode(self, inputs: Sequence[EncoderInput], encoder_slots: Sequence[int]) -> None:
-        mels = [audio.features for audio in inputs]
-        self.encoder.encode(mels, encoder_slots, self.memory.cross_kv)
+        windows = [audio.features for audio in inputs]
+        self.encoder.encode(windows, encoder_slots, self.memory.cross_kv)
 
-    def encode_one(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The encoder's output [S, d] for a mel [2S, n_mels]; UsageError for other shapes."""
+    def peak(self, samples: NDArray[np.float32], frames: int) -> float:
+        """The maximum of the log-mel power of consecutive frames of samples [n], in log10 units."""
+        return self.encoder.feature_plan().peak(samples, frames)
+
+    def encode_one(self, mel: Window) -> NDArray[np.float32]:
+        """The encoder's output [S, d] for a window [2S, n_mels]; UsageError for other shapes."""
         self.check_mel(mel)
         return self.encoder.encode_one(mel)
 
@@ -122,7 +126,7 @@ class WhisperRunner:
         elif isinstance(sequence, AlignmentSequence):
             self.check_align(sequence)
 
-    def check_mel(self, mel: NDArray[np.float32]) -> None:
+    def check_mel(self, mel: Window) -> None:
         """Raise UsageError for a window of another shape."""
         expected = (self.config.window_frames, self.config.n_mels)
         if mel.shape != expected:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
-from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import Source
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.silero import available
@@ -24,6 +23,7 @@ from oscine.models.transcription import (
     word_to_original_time,
 )
 from oscine.models.whisper.fallback import RequestBuilder
+from oscine.models.whisper.features import recording_windows
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.tokens import TextDecoderInfo
@@ -53,6 +53,12 @@ class WhisperTranscription(Transcription):
     ) -> None:
         super().__init__(model, source, options, progress, cancel)
         self._submit = partial(model.engine.submit, caller=self._caller)
+        self._windows = partial(
+            recording_windows,
+            runner=model.runner,
+            submit=self._submit,
+            check=self._check_cancelled,
+        )
         self._max_batch_size = model.runner.max_batch_size
         self._info = info
         self._requests = RequestBuilder(options, info)
@@ -69,19 +75,12 @@ class WhisperTranscription(Transcription):
         vad, keep_all = vad_options(self._options), False
         if vad is None and self._options.batched and available():
             vad, keep_all = VadOptions(), True  # only to find pauses at which windows are cut
-        config = self._info.config
-        front_end = partial(
-            WhisperFeatures,
-            n_mels=config.n_mels,
-            window_frames=config.window_frames,
-            check=self._check_cancelled,
-        )
         if vad is None:  # the recording is read once
-            features = front_end(source)
+            features = self._windows(source)
             speech = SpeechMap.without_vad(source, features.samples)
         else:
             speech = detect_speech(source, vad=vad, keep_all=keep_all, check=self._check_cancelled)
-            features = front_end(speech.recording)
+            features = self._windows(speech.recording)
         self._add_speech(speech, channel, started)
         decoder = WindowDecoder(self._info, self._options, self._requests, speech, features)
         ranges = self._clip_ranges(speech, decoder.frames, channel)

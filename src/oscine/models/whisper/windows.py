@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from oscine.audio.features import WhisperFeatures
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import SpeechMap, split_at_silence
 from oscine.engine.generators import SequenceGenerator, Submit, run, run_concurrently
 from oscine.engine.sequence import CancelCheck, EncoderInput
 from oscine.models.whisper.fallback import RequestBuilder, Window, decode_with_fallback
+from oscine.models.whisper.features import Windows
 from oscine.models.whisper.language import language_probs, most_likely_language
 from oscine.models.whisper.segments import Segmenter, WindowSegments
 from oscine.models.whisper.tokens import TextDecoderInfo
@@ -35,7 +35,7 @@ class WindowDecoder:
         options: DecodingOptions,
         requests: RequestBuilder,
         speech: SpeechMap,
-        features: WhisperFeatures,
+        features: Windows,
     ) -> None:
         self.options, self.requests = options, requests
         self.speech, self.features = speech, features

@@ -45,6 +45,7 @@ class Reference(Ops):
     name = "NumPy"
     preferred_batch = 8
     encode_batch = 1  # one window keeps all cores busy, and BLAS may round larger batches otherwise
+    computes_features = False  # audio/mel.py is faster
     f16_cross_kv = False  # NumPy would convert it to float32 at each step
     is_async = False
     batch_invariant = False  # no result depends on it here

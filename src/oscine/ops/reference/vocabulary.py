@@ -9,6 +9,7 @@ from oscine.ops.reference.channels import ChannelOps
 from oscine.ops.reference.conv import ConvOps
 from oscine.ops.reference.embedding import EmbeddingOps
 from oscine.ops.reference.linear import LinearOps
+from oscine.ops.reference.mel import MelOps
 from oscine.ops.reference.sampling import SamplingOps
 from oscine.ops.reference.transducer import TransducerOps
 from oscine.ops.types import Tensor
@@ -19,6 +20,7 @@ class Ops(
     AttentionOps,
     ConvOps,
     EmbeddingOps,
+    MelOps,
     SamplingOps,
     TransducerOps,
     ChannelOps,

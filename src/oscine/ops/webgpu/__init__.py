@@ -12,6 +12,7 @@ from oscine.ops.webgpu.attention import GpuAttention
 from oscine.ops.webgpu.channels import GpuChannels
 from oscine.ops.webgpu.conv import GpuConv
 from oscine.ops.webgpu.embedding import GpuEmbedding
+from oscine.ops.webgpu.mel import GpuMel
 from oscine.ops.webgpu.recorder import WORKGROUP
 from oscine.ops.webgpu.sampling import GpuSampling
 from oscine.ops.webgpu.transducer import GpuTransducer
@@ -22,7 +23,7 @@ MATRIX_STORAGE, MATRIX_INVOCATIONS = 40960, 512  # that kernels for matrix units
 MATRIX_ENCODE_BATCH = 8
 
 
-class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuChannels):
+class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuMel, GpuSampling, GpuTransducer, GpuChannels):
     """The GPU backend: the ops of one device, which record, and its buffers and plans."""
 
     def __init__(self, device: Device) -> None:

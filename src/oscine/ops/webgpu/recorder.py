@@ -45,6 +45,7 @@ class Recorder:
         self.dispatches: list[Dispatch] = []
         self.probe_points: list[ProbePoint] = []
         self.until: Tensor | None = None  # state rows
+        self.computes_features = device.adapter.adapter_type != "CPU"  # a software GPU is slower
         self.workgroup_reduce = "subgroup" if "subgroups" in device.features else "shared"
 
     # -- memory and time ----------------------------------------------------------------------
