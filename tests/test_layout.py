@@ -135,7 +135,7 @@ MAY_IMPORT = {
     ),
     "engine": ("errors", "model_runner", "ops", "probe"),
     "models": (
-        *("types", "errors", "files", "model_files", "dtypes", "tree", "ops", "weights"),
+        *("types", "errors", "files", "model_files", "dtypes", "tree", "ops", "weights", "threads"),
         *(
             "bench",
             "engine",

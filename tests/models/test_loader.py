@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
 from oscine.models import loader
-from oscine.models.loader import ArrayLoader, Loader, ShapeCheckLoader, concat, load, stored_dtype
+from oscine.models.loader import (
+    ArrayLoader,
+    Loader,
+    ShapeCheckLoader,
+    astype,
+    concat,
+    load,
+    stored_dtype,
+)
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts
@@ -355,3 +363,21 @@ def test_neighbours_in_a_file_are_not_copied(tmp_path: Path) -> None:
         apart = concat(*parts)
         np.testing.assert_array_equal(apart, np.concatenate(parts))
         assert not np.shares_memory(apart, a)
+
+
+@pytest.mark.parametrize("source", [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16])
+@pytest.mark.parametrize("target", [np.float32, np.float16])
+def test_a_tensor_converted_in_pieces_has_the_bits_of_one_converted_whole(
+    monkeypatch: pytest.MonkeyPatch, source: np.dtype[Any], target: Any
+) -> None:
+    """Numbers that are not finite, or too large for float16, among them; without a warning."""
+    monkeypatch.setattr(loader, "PIECE_BYTES", 100)
+    bits = np.random.default_rng(0).integers(0, 1 << 16, 7 * 5 * 3 * 2, np.uint16)
+    array = bits.view(source)[: 7 * 5 * 3].reshape(7, 5, 3)
+    wide = bf16_to_f32(array) if source == BFLOAT16 else array
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = wide.astype(target)
+    found = astype(array, np.dtype(target))
+    assert found.shape == whole.shape and found.dtype == target
+    assert found.tobytes() == whole.tobytes()
+    assert concat(array, array[:2]).tobytes() == array.tobytes() + array[:2].tobytes()

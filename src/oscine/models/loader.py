@@ -23,6 +23,7 @@ import numpy as np
 from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
 from oscine.ops import LayerNorm, Linear, RmsNorm
+from oscine.threads import parallel_for
 from oscine.weights import LazyTensor
 from oscine.weights.mapped_file import Array, printable_name
 
@@ -37,6 +38,7 @@ _NUMPY_TYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
 }
+PIECE_BYTES = 4 << 20  # of a tensor that is converted in parallel
 #: Stands for every array in the first run.
 _PLACEHOLDER: Any = np.empty(0, np.float32)
 
@@ -283,9 +285,7 @@ def stored_dtype(entry: LazyTensor) -> str:
 
 def astype(array: Array, dtype: np.dtype[Any]) -> Array:
     """A matrix of any dtype, including bfloat16, as float16 or float32."""
-    numbers = bf16_to_f32(array) if array.dtype == BFLOAT16 else array
-    with np.errstate(over="ignore", invalid="ignore"):
-        return numbers.astype(dtype, copy=False)
+    return array if array.dtype == dtype else _stack([array], dtype)
 
 
 def concat(*parts: Array) -> Array:
@@ -296,12 +296,35 @@ def concat(*parts: Array) -> Array:
     """
     dtypes = {part.dtype for part in parts}
     if len(dtypes) > 1:
-        return np.concatenate([astype(part, np.dtype(np.float32)) for part in parts])
+        return _stack(parts, np.dtype(np.float32))
     if (view := _contiguous_view(parts)) is not None:
         return view
     if dtypes == {BFLOAT16}:  # NumPy would copy bfloat16 records one by one
-        return np.concatenate([part.view(np.uint16) for part in parts]).view(BFLOAT16)
-    return np.concatenate(parts)
+        bits = [part.view(np.uint16) for part in parts]
+        return _stack(bits, np.dtype(np.uint16)).view(BFLOAT16)
+    return _stack(parts, parts[0].dtype)
+
+
+def _stack(parts: Sequence[Array], dtype: np.dtype[Any]) -> Array:
+    """Arrays of at least one axis one below the other, converted to a dtype by all cores."""
+    stacked = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype)
+    pieces: list[tuple[Array, Array]] = []
+    start = 0
+    for part in parts:
+        rows = max(1, PIECE_BYTES * len(part) // max(part.nbytes, 1))
+        for at in range(0, len(part), rows):
+            source = part[at : at + rows]
+            pieces.append((stacked[start + at : start + at + len(source)], source))
+        start += len(part)
+    parallel_for(_convert_piece, pieces)
+    return stacked
+
+
+def _convert_piece(piece: tuple[Array, Array]) -> None:
+    target, source = piece
+    numbers = bf16_to_f32(source) if source.dtype == BFLOAT16 else source
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.copyto(target, numbers, casting="unsafe")
 
 
 def _without_kernel_axes(weight: Array) -> Array:
