@@ -62,6 +62,18 @@ def test_the_benchmarks_of_parakeet_run_at_any_size(script: str, options: str, f
     assert row[figure] > 0
 
 
+def test_prompts_are_measured_together_and_one_by_one() -> None:
+    folder = str(ROOT / "tests" / "goldens" / "qwen3_tts" / "custom_voice" / "ckpt")
+    (row, stages) = records(
+        "prompts.py",
+        *("--model", folder, "--device", "cpu", "--counts", "2", "--rows", "9", "--runs", "1"),
+    )
+    assert row["voices"] == row["equal"] == 2
+    assert min(row[f"{stage}_ms"] for stage in ("text", "prefill", "one_by_one", "codec")) > 0
+    assert {name for name, _, _, _ in stages["stages"]} >= {"start", "admit", "decode"}
+    assert all(begin <= end for _, _, begin, end in stages["stages"])
+
+
 def test_load_divides_the_time_of_a_new_process(tmp_path: Path) -> None:
     case = "--size", "tiny", "--device", "cpu", "--runs", "1", "--keep", str(tmp_path)
     (row,) = records("load.py", *case, "--no-token")

@@ -259,6 +259,8 @@ def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
     talker.reserve(8, 3000, 1)
     decoder.runner.release(1, 1)
     assert (talker.slots, talker.positions) == (1, MAX_IDLE_POSITIONS)
+    next_voice = {("step", 1), ("prompt", 1, talker.padded_prompt_length(INITIAL_PROMPT_ROWS))}
+    assert set(talker.plans._plans) == next_voice
     assert codes_of(decoder.begin(asked())) == golden()
 
 

@@ -51,8 +51,7 @@ class Qwen3TtsRunner:
         """Record the first voice's plans while loading, when another backend can still be
         chosen.
         """
-        self.talker.step(1)
-        self.talker.prompt_plan(1, self.talker.padded_prompt_length(INITIAL_PROMPT_ROWS))
+        self.talker.record_plans()
         self.tables.embed_text([self.config.text_ids.pad] * INITIAL_PROMPT_ROWS)
         self.codec.record_plans(1, SMALL_CHUNK, 8, LARGE_CHUNK)
 

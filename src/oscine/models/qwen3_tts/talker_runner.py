@@ -29,7 +29,7 @@ INITIAL_POSITIONS, INITIAL_TEXT_ROWS, INITIAL_PROMPT_ROWS, MIN_STATE_ROWS = 256,
 POSITION_BLOCK = 128  # positions are a multiple, copied at once when buffers grow
 MAX_IDLE_POSITIONS = 1024  # positions of a slot that are kept while nothing runs
 MAX_PREFILL_ROWS = 1024  # of all prompts in a prefill, for which running voices wait
-MAX_PLANS = 16
+MAX_PLANS = 32  # steps of 1 to 64 rows, and prefills of 1 to 16 prompts in five lengths
 
 Admission = tuple[int, int, UtteranceRequest, Prompt]  # a row of the batch and a slot
 
@@ -74,12 +74,17 @@ class TalkerRunner:
     def release(self, slots: int) -> None:
         """Free the memory beyond that of `slots` short utterances; no row may be running.
 
-        The plan of the next voice is recorded again.
+        The plans of the next voice are recorded again.
         """
         positions = min(self.positions, MAX_IDLE_POSITIONS)
         if (self.slots, self.positions) != (slots, positions):
             self.allocate(slots, positions, self.trailing_text_rows, keep=False)
-            self.step(1)
+            self.record_plans()
+
+    def record_plans(self) -> None:
+        """Record the plans of one voice with a short prompt."""
+        self.step(1)
+        self.prompt_plan(1, self.padded_prompt_length(INITIAL_PROMPT_ROWS))
 
     def allocate(self, slots: int, positions: int, trailing_text_rows: int, *, keep: bool) -> None:
         """Allocate the buffers; keep: copy the contents of the present ones."""
