@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """The same sizes in PyTorch float16 on CUDA: encoder, decoder step under a CUDA graph, generate().
 
-Usage: peer_torch.py [--size turbo] [--repeat 20]; needs torch and transformers. Random weights.
-The graph is the fastest that PyTorch can do for one token: no launch cost, fixed cache of 448.
+Usage: peer_torch.py [--size turbo] [--encoder 1,8] [--steps 1,16,32] [--generate 16,32]
+           [--tokens 90] [--repeat 20] [--device cuda]
+Needs torch and transformers. Random weights. The graph is the fastest that PyTorch can do for one
+token: no launch cost, fixed cache of 448. generate() decodes a batch of windows whose features are
+on the device, to exactly --tokens tokens each. An empty list leaves a part out; a device without
+CUDA has no graph. Prints one JSON line for each batch of each part.
 """
 
 from __future__ import annotations
@@ -10,8 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 import torch
 from gpu import SIZES
@@ -19,18 +24,26 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 torch.set_grad_enabled(False)
 
+WINDOW_S = 30.0
+
 
 def timed(run: Callable[[], object], repeat: int) -> float:
     """Median milliseconds, after three runs of warm-up."""
     values = []
     for index in range(repeat + 3):
-        torch.cuda.synchronize()
+        wait()
         started = perf_counter()
         run()
-        torch.cuda.synchronize()
+        wait()
         if index >= 3:
             values.append(1000 * (perf_counter() - started))
     return statistics.median(values)
+
+
+def wait() -> None:
+    """Wait for CUDA, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 class Step:
@@ -41,8 +54,9 @@ class Step:
         self.heads = model.config.decoder_attention_heads
         self.layers = list(self.decoder.layers)
         width = model.config.d_model
-        shape = (1, self.heads, 448, width // self.heads)
-        new = {"dtype": torch.float16, "device": "cuda"}
+        batch = audio.shape[0]
+        shape = (batch, self.heads, 448, width // self.heads)
+        new = {"dtype": audio.dtype, "device": audio.device}
         self.cache = [(torch.zeros(shape, **new), torch.zeros(shape, **new)) for _ in self.layers]
         self.memory = [
             (
@@ -51,17 +65,17 @@ class Step:
             )
             for layer in self.layers
         ]
-        self.token = torch.ones((1, 1), dtype=torch.long, device="cuda")
-        self.position = torch.full((1,), 100, dtype=torch.long, device="cuda")
+        self.token = torch.ones((batch, 1), dtype=torch.long, device=audio.device)
+        self.position = torch.full((1,), 100, dtype=torch.long, device=audio.device)
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
-        return x.view(1, x.shape[1], self.heads, -1).transpose(1, 2)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def run(self) -> None:
         attend = torch.nn.functional.scaled_dot_product_attention
         d = self.decoder
         x = d.embed_tokens(self.token) + d.embed_positions.weight[self.position][None]
-        visible = (torch.arange(448, device="cuda") <= self.position)[None, None, None]
+        visible = (torch.arange(448, device=x.device) <= self.position)[None, None, None]
         for layer, (keys, values), memory in zip(self.layers, self.cache, self.memory, strict=True):
             h = layer.self_attn_layer_norm(x)
             a = layer.self_attn
@@ -79,25 +93,25 @@ class Step:
         self.position.copy_((self.position + 1) % 448)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", choices=SIZES, default="turbo")
-    parser.add_argument("--repeat", type=int, default=20)
-    arguments = parser.parse_args()
-    mels, d, heads, encoders, decoders, vocabulary = SIZES[arguments.size]
+def random_model(size: str, device: str) -> WhisperForConditionalGeneration:
+    """A released size with random weights, float16."""
+    mels, d, heads, encoders, decoders, vocabulary = SIZES[size]
     config = WhisperConfig(
         vocab_size=vocabulary, num_mel_bins=mels, d_model=d, encoder_layers=encoders,
         decoder_layers=decoders, encoder_attention_heads=heads, decoder_attention_heads=heads,
         encoder_ffn_dim=4 * d, decoder_ffn_dim=4 * d,
     )  # fmt: skip
-    with torch.device("cuda"):
-        model = WhisperForConditionalGeneration(config).half().eval()
-    mel = torch.randn(1, mels, 3000, dtype=torch.float16, device="cuda")
-    encoder_ms = timed(lambda: model.model.encoder(mel), arguments.repeat)
-    step = Step(model, model.model.encoder(mel).last_hidden_state)
+    with torch.device(device):
+        return WhisperForConditionalGeneration(config).half().eval()
+
+
+def graph_step_ms(
+    model: WhisperForConditionalGeneration, audio: torch.Tensor, repeat: int
+) -> float:
+    """Milliseconds a step of a batch, replayed from a CUDA graph."""
+    step = Step(model, audio)
     step.run()
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(torch.cuda.Stream()):
         step.run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -108,22 +122,54 @@ def main() -> None:
         for _ in range(128):
             graph.replay()
 
-    step_ms = timed(burst, arguments.repeat) / 128
-    new = 64
-    generate_ms = timed(
-        lambda: model.generate(mel, max_new_tokens=new, min_new_tokens=new, do_sample=False), 3
-    )
-    found = {
-        "case": f"whisper {arguments.size}",
-        "peer": f"torch {torch.__version__} float16",
-        "device": torch.cuda.get_device_name(),
-        "encoder_ms": encoder_ms,
-        "graph_step_ms": step_ms,
-        "generate_ms_a_token": (generate_ms - encoder_ms) / new,
-    }
-    for name, value in found.items():
-        print(f"{name:20} {value:.4g}" if isinstance(value, float) else f"{name:20} {value}")
-    print(json.dumps(found))
+    return timed(burst, repeat) / 128
+
+
+def measure(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The parts that are asked for, batch by batch."""
+    model = random_model(arguments.size, arguments.device)
+    mels = model.config.num_mel_bins
+
+    def windows(count: int) -> torch.Tensor:
+        return torch.randn(count, mels, 3000, dtype=torch.float16, device=arguments.device)
+
+    for batch in numbers(arguments.encoder):
+        mel = windows(batch)
+        spent = timed(lambda mel=mel: model.model.encoder(mel), arguments.repeat) / batch
+        yield {"part": "encoder", "batch": batch, "encoder_ms": spent}
+    for batch in numbers(arguments.steps):
+        audio = model.model.encoder(windows(batch)).last_hidden_state
+        spent = graph_step_ms(model, audio, arguments.repeat)
+        yield {"part": "step", "batch": batch, "graph_step_ms": spent}
+    for batch in numbers(arguments.generate):
+        mel, new = windows(batch), arguments.tokens
+        asked = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False}
+        spent = timed(lambda mel=mel, asked=asked: model.generate(mel, **asked), 3)
+        times = 1000 * WINDOW_S * batch / spent
+        yield {
+            "part": "generate", "batch": batch, "tokens": new, "generate_ms": spent,
+            "times": times, "windows_a_second": times / WINDOW_S,
+        }  # fmt: skip
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers of a list such as "1,16"."""
+    return [int(word) for word in text.split(",") if word]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="turbo")
+    parser.add_argument("--encoder", default="1,8", help="windows in a batch")
+    parser.add_argument("--steps", default="1,16,32", help="rows in a batch")
+    parser.add_argument("--generate", default="16,32", help="windows in a batch")
+    parser.add_argument("--tokens", type=int, default=90)
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--device", default="cuda")
+    arguments = parser.parse_args()
+    named = {"case": f"whisper {arguments.size}", "peer": f"torch {torch.__version__} float16"}
+    for found in measure(arguments):
+        print(json.dumps(named | found), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Qwen3-TTS in its released sizes on a GPU: milliseconds a frame, and to the first audio.
 
     python benchmarks/speech.py [--size 0.6b,1.7b] [--device gpu] [--seconds 15] [--runs 5]
-        [--dtype auto] [--voices 1,4,16,64] [--keep DIR] [--trace] [--json FILE]
+        [--dtype auto] [--voices 1,4,16,64] [--arrivals 10,20] [--keep DIR] [--trace] [--json FILE]
 
 Random weights made on the spot and read as a released checkpoint is (bfloat16 talker, float32
 codec). Timed as a user has it: `model.stream` from the text to the last sample, sampling on, frames
@@ -13,25 +13,30 @@ Bytes are weights and caches read once a frame (the predictor's 15 times); `shar
 Then streams of several voices that start together, each read by a thread of its own: the sum of
 their times real time, the first audio of each, and underruns, which are pieces of audio that come
 after all before them was played; and the bytes that the voices take beside the weights.
-Prints one JSON line a size, and one for each number of voices.
+--arrivals adds an open loop: so many requests of two seconds of audio a second, for five seconds.
+Prints one JSON line a size, and one for each number of voices and each rate of requests.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import speech_checkpoint
 
 import oscine
+from oscine.bench import run_together
 from oscine.engine.batch import Occupancy
 from oscine.models.qwen3_tts.bench import (
+    TimedSpeech,
     frame_bytes,
     measure_codec,
     measure_parts,
@@ -75,6 +80,28 @@ def voices(model: Any, count: int, frames: int) -> dict[str, Any]:
         "slowest_voice": min(each.seconds / each.wall_s for each in heard),
         "first_audio_ms": [firsts[0], statistics.median(firsts), firsts[-1]],
         "underruns": sum(each.underruns for each in heard), "occupancy": occupancy.mean,
+    }  # fmt: skip
+
+
+def arrivals(model: Any, rate: int, seconds: float = 5.0, frames: int = 25) -> dict[str, Any]:
+    """Short requests that arrive at a fixed rate, whether or not earlier ones have ended.
+
+    Once to record plans, then measured.
+    """
+
+    def request(number: int, started: float) -> TimedSpeech:
+        sleep(max(0.0, started + number / rate - perf_counter()))
+        return time_speech(model, TEXT, seed=number, **options_of(frames))
+
+    for _ in range(2):
+        started = perf_counter()
+        heard = run_together([partial(request, n, started) for n in range(round(rate * seconds))])
+    firsts = sorted(1000 * each.first_audio_s for each in heard)
+    return {
+        "requests_a_second": rate, "requests": len(heard), "frames": frames,
+        "first_audio_p50_ms": statistics.median(firsts),
+        "first_audio_p95_ms": firsts[math.ceil(0.95 * len(firsts)) - 1],
+        "underruns": sum(each.underruns for each in heard),
     }  # fmt: skip
 
 
@@ -133,6 +160,8 @@ def case(size: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for count in map(int, filter(None, options.voices.split(","))):
             found = voices(model, count, frames)
             yield {"case": record["case"], **found, **memory(runner, count)}
+        for rate in map(int, filter(None, options.arrivals.split(","))):
+            yield {"case": record["case"], **arrivals(model, rate)}
 
 
 def main() -> None:
@@ -142,6 +171,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--voices", default="1,4,16,64", help="at once; empty: one alone")
+    parser.add_argument("--arrivals", default="", help="short requests a second, an open loop")
     parser.add_argument("--bandwidth", type=float, default=4.2)
     parser.add_argument("--keep", type=Path, help="where checkpoints lie, or are made and kept")
     parser.add_argument("--dtype", default="auto", help="auto: bfloat16 as stored; f16, f32")

@@ -6,7 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,105 @@ def test_two_versions_are_compared_by_what_both_measure(tmp_path: Path) -> None:
     (line,) = (line for line in ran.stdout.splitlines() if line.startswith("gpu step_ms"))
     assert line.split()[-2:] == ["1.000", "1.500"]
     assert "only B has it" in ran.stdout and "a: batch.py ended with 2" in ran.stdout
+
+
+FAKES: dict[str, list[dict[str, Any]]] = {
+    "limits.py": [{"bandwidth_gbs": 100.0, "product_tflops": {"f16": 10.0, "f32": 1.0}}],
+    "gpu.py": [{"device": "card", "encoder_ms": 20.0, "encoder_flop": 1e11}],
+    "batch.py": [
+        {
+            "device": "card",
+            "batch": n,
+            "step_ms": 0.5 * n,
+            "step_spread_ms": [1, 1.02],
+            "bytes": 2e7,
+        }
+        for n in (1, 16)
+    ],
+    "peer_torch.py": [
+        {"part": "encoder", "batch": 1, "encoder_ms": 10.0},
+        {"part": "step", "batch": 1, "graph_step_ms": 0.25},
+    ],
+}
+
+
+def run_table(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """table.py over the fake benchmarks of a folder, and its file of ratios by case."""
+    names = "--implementations", "dawn", "--logs", "logs", "--ratios", "ratios.json"
+    command = [sys.executable, "benchmarks/table.py", *names, *arguments]
+    ran = subprocess.run(command, text=True, capture_output=True, cwd=folder)
+    rows = json.loads((folder / "ratios.json").read_text())
+    return ran, {row["case"]: row for row in rows}
+
+
+@pytest.fixture
+def fakes(tmp_path: Path) -> Callable[..., Path]:
+    """A checkout whose benchmarks print what they are given; those that are missing fail."""
+    place = tmp_path / "benchmarks"
+    place.mkdir()
+    for name in ("table.py", "table_rows.py"):
+        text = (ROOT / "benchmarks" / name).read_text("utf-8")
+        (place / name).write_text(text.replace('("torch", "transformers")', '("json",)'), "utf-8")
+
+    def build(**changes: float) -> Path:
+        for name, rows in FAKES.items():
+            lines = [
+                json.dumps(row | {n: changes[n] for n in row.keys() & changes}) for row in rows
+            ]
+            (place / name).write_text(f"print({chr(10).join(lines)!r})", "utf-8")
+        return tmp_path
+
+    return build
+
+
+def test_a_table_beside_peers_and_limits_and_its_ratios(fakes: Callable[..., Path]) -> None:
+    """A benchmark that fails or has no time costs one line, and the other rows go on."""
+    ran, ratios = run_table(fakes(), "--rows", "encoder,step,parakeet loop")
+    assert ran.returncode == 0, ran.stderr
+    one = ratios["turbo encoder, one window"]
+    assert (one["ours"], one["peers"], one["over_peer"]) == (20, {"PyTorch": 10}, {"PyTorch": 2})
+    assert one["limit"] == pytest.approx(10) and one["over_limit"] == pytest.approx(2)
+    step = ratios["turbo step, batch 1"]
+    assert step["limit"] == pytest.approx(0.2) and step["over_peer"] == {"PyTorch": 2}
+    assert ratios["turbo step, batch 16"]["peers"] == {}
+    assert ratios.keys() == {one["case"], step["case"], "turbo step, batch 16"}
+    assert "| turbo encoder, one window, ms | 20 | PyTorch 10 | 10 |" in ran.stdout.splitlines()
+    for script in ("encoder.py", "transducer.py"):
+        (line,) = (each for each in ran.stderr.splitlines() if script in each)
+        assert "ended with 2" in line
+    assert len([line for line in ran.stdout.splitlines() if line.startswith("{")]) == 3
+    ran, ratios = run_table(fakes(), "--rows", "step", "--seconds", "0")
+    assert ran.returncode == 1 and "no time is left" in ran.stderr and len(ratios) == 3
+
+
+def test_what_is_slower_than_before_is_marked(fakes: Callable[..., Path]) -> None:
+    """By ratios to peers: a slower machine slows both sides."""
+    folder = fakes()
+    run_table(folder, "--rows", "encoder,step")
+    (folder / "ratios.json").rename(folder / "before.json")
+    again = "--rows", "encoder,step", "--compare", "before.json"
+    assert run_table(fakes(encoder_ms=40.0, step_ms=0.51), *again)[0].returncode == 0
+    ran, _ = run_table(fakes(step_ms=0.6), *again)
+    assert ran.returncode == 1 and "slower than before: turbo step, batch 1" in ran.stderr
+    (line,) = (
+        each for each in ran.stdout.splitlines() if each.startswith("| turbo step, batch 1,")
+    )
+    assert line.endswith("| 1.20 **slower** |")
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_every_figure_of_the_table_is_of_a_benchmark_that_is_there() -> None:
+    rows = importlib.import_module("table_rows")
+    assert len({case.name for case in rows.CASES}) == len(rows.CASES)
+    for case in rows.CASES:
+        for figure in (case.ours, *case.peers.values()):
+            text = (ROOT / "benchmarks" / figure.job.script).read_text("utf-8")
+            named = {figure.field, figure.divided_by, *figure.where} - {""}
+            missing = {n for n in named if f'"{n}"' not in text and n not in INDIRECT}
+            assert not missing, f"{figure.job.script} prints no {missing}"
+
+
+INDIRECT = ("load_s", "first_s")  # load.py makes the names of its columns
 
 
 @pytest.mark.gpu
