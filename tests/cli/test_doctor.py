@@ -77,9 +77,9 @@ def test_no_adapter_is_no_illness(machine: Any, capsys: Capture) -> None:
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "No WebGPU adapter." in out
-    assert "tried in this order:\n  numpy: used\n" in out
+    assert "tried, in order:\n  numpy: used\n" in out
     assert "chosen: NumPy: no WebGPU adapter; install" in out
-    assert out.endswith("\nno GPU to use: oscine runs on the CPU, in NumPy\n")
+    assert out.endswith("\nno usable GPU: oscine runs on the CPU with NumPy\n")
 
 
 @pytest.mark.parametrize("choice", ["gpu", "gpu:0", "radeon"])
@@ -88,7 +88,7 @@ def test_no_adapter_where_one_is_asked_for(machine: Any, capsys: Capture, choice
     assert run(["doctor", "--device", choice]) == 1
     out = capsys.readouterr().out
     assert "chosen: nothing: no WebGPU adapter" in out
-    assert out.endswith("\nthe GPU asked for is not there: use --device auto or --device cpu\n")
+    assert out.endswith("\nthe requested GPU was not found: use --device auto or --device cpu\n")
 
 
 def test_a_software_adapter_is_not_taken_unasked(machine: Any, capsys: Capture) -> None:
@@ -100,7 +100,7 @@ def test_a_software_adapter_is_not_taken_unasked(machine: Any, capsys: Capture) 
     assert run(["doctor", "--json", "--device", "gpu"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["chosen"]["name"] == "llvmpipe"
-    assert "only because it was asked for" in found["reason"]
+    assert "used only on request" in found["reason"]
 
 
 def test_a_healthy_gpu(machine: Any, capsys: Capture) -> None:
@@ -110,7 +110,7 @@ def test_a_healthy_gpu(machine: Any, capsys: Capture) -> None:
     tried = (
         "  dawn: GeForce RTX 4090: used\n  wgpu: GeForce RTX 4090: not needed\n  numpy: not needed"
     )
-    assert f"\ntried in this order:\n{tried}\n" in out
+    assert f"\ntried, in order:\n{tried}\n" in out
     assert "chosen: GeForce RTX 4090: the first that passes its check" in out
     assert "features: f16, subgroups" in out
     assert "max-buffer-size 1073741824" in out
@@ -206,7 +206,7 @@ def test_a_choice_is_named_as_it_was_made(
     out = capsys.readouterr().out
     assert f"chosen: nothing: OSCINE_DEVICE={choice}: " in out and "--device auto" not in out
     assert out.endswith(
-        "\nthe GPU asked for is not there: unset OSCINE_DEVICE or use --device cpu\n"
+        "\nthe requested GPU was not found: unset OSCINE_DEVICE or use --device cpu\n"
     )
     assert run(["doctor", "--device", "voodoo"]) == 1
     assert "chosen: nothing: --device voodoo: " in capsys.readouterr().out
@@ -222,7 +222,7 @@ def test_oscine_device_is_what_is_looked_at(
     monkeypatch.setenv("OSCINE_DEVICE", "cpu")
     assert run(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["chosen"], found["reason"]) == (None, "asked for")
+    assert (found["chosen"], found["reason"]) == (None, "requested")
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["transcribe", "none.wav"], ["speak", "Hello"]])

@@ -61,10 +61,13 @@ def test_a_command_offers_its_own_options_alone(capsys: Capture, command: str) -
 
 
 def test_an_unknown_command_is_one_line(capsys: Capture) -> None:
-    assert run(["transcribble"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("oscine: No such command 'transcribble'")
-    assert error.count("\n") == 1
+    for arguments, hint in [
+        (["transcrbe", "a.wav"], "no such command 'transcrbe'; did you mean transcribe?"),
+        (["models", "lst"], "no such command 'lst'; did you mean list?"),
+        (["voices", "delete"], "no such command 'delete'; the commands are save, list, remove"),
+    ]:
+        assert run(arguments) == 2
+        assert capsys.readouterr().err == f"oscine: {hint}\n"
 
 
 @pytest.mark.parametrize("command", ["transcribe", "speak", "voices"])

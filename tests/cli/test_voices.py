@@ -107,7 +107,7 @@ def test_a_voice_is_taken_of_standard_input_and_found_in_any_case(
     assert save("Anna", "--audio", "-") == 0
     assert cloner.asked[1][0].name == "standard input"
     assert save("anna", "--audio", "ref.wav") == 2
-    assert "there is a voice 'Anna' already; --force" in capsys.readouterr().err
+    assert "voice 'Anna' exists already; --force" in capsys.readouterr().err
     assert run(["voices", "remove", "ANNA"]) == 0
     assert listed(capsys) == []
 
@@ -135,7 +135,7 @@ def test_a_voice_is_replaced_only_by_force(
     first = file.read_bytes()
     capsys.readouterr()
     assert save("anna", "--audio", "ref.wav", "--text", "More.") == 2
-    assert "there is a voice 'anna' already; --force" in capsys.readouterr().err
+    assert "voice 'anna' exists already; --force" in capsys.readouterr().err
     assert file.read_bytes() == first and len(cloner.asked) == 2  # loaded once, asked once
     assert save("anna", "--audio", "ref.wav", "--text", "More.", "--force") == 0
     assert "voice 'anna' replaced" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import oscine.cli
 from oscine import registry
 from oscine.cli.console import ArgumentError
+from oscine.cli.option_names import use_flags
 from oscine.cli.parameters import command, group_options, select_options
 from oscine.errors import UsageError
 from oscine.options import (
@@ -166,8 +167,10 @@ def test_help_of_the_commands_is_in_groups(
         words = " ".join(re.sub(r"-\n +", "-", part).split())
         for record in groups[heading]:
             assert re.search(rf"--{record.name.replace('_', '-')}\b", words)
-            assert record.help in words
-            assert not record.default_text or f"[default: {record.default_text}]" in words
+            assert use_flags(record.help) in words
+            assert (
+                not record.default_text or use_flags(f"[default: {record.default_text}]") in words
+            )
 
 
 @pytest.mark.parametrize(

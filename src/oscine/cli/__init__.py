@@ -13,11 +13,10 @@ from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import oscine
 from oscine.cli.console import ArgumentError, stdout_error, warn, write_stdout
-from oscine.cli.openai_style import MIN_COLUMNS
+from oscine.cli.openai_style import MIN_COLUMNS, CommandGroup
 from oscine.errors import OscineError
 from oscine.terminal import SanitizedStream
 
@@ -26,7 +25,7 @@ INTERRUPTED = 130
 COMMANDS = ("transcribe", "speak", "voices", "models", "doctor", "bench")
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(CommandGroup):
     """Subcommands loaded lazily by module name, so that none waits for the imports of another."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -43,7 +42,7 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(
     cls=LazyGroup,
     name="oscine",
-    help="Speech to text and text to speech on any GPU through WebGPU, and in NumPy without one.",
+    help="Speech to text and text to speech, on any GPU through WebGPU or on the CPU with NumPy.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -62,7 +61,9 @@ def _print_version(value: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Options before the subcommand."""

@@ -52,7 +52,7 @@ def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
 def trace_fallback(choice: str) -> DeviceFallback:
     """Choose a device for `choice` as the other commands do, and record each step."""
     if choice == "cpu":
-        return DeviceFallback([numpy_step(used=True)], None, None, "asked for")
+        return DeviceFallback([numpy_step(used=True)], None, None, "requested")
     failed: dict[str, DeviceError] = {}
     try:
         candidates = gpu_device.candidates(choice)
@@ -80,7 +80,7 @@ def trace_fallback(choice: str) -> DeviceFallback:
     if choice == "auto":
         steps.append(numpy_step(used=used is None))
     if used and used.software:
-        reason = "a software adapter, taken only because it was asked for"
+        reason = "a software adapter, used only on request"
     suspect = None if used else next((s.adapter for s in candidates if s.adapter), None)
     return DeviceFallback(steps, used, suspect, reason)
 
@@ -145,10 +145,10 @@ def verdict(choice: str, chain: DeviceFallback, right: bool) -> str:
             return f"{examined.title} cannot be used: use --device cpu"
         return f"{examined.title} does NOT compute what NumPy computes: use --device cpu"
     if not is_gpu_missing(choice, None):
-        return "no GPU to use: oscine runs on the CPU, in NumPy"
+        return "no usable GPU: oscine runs on the CPU with NumPy"
     by_variable = gpu_device.format_choice(choice).startswith("OSCINE_DEVICE")
     remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
-    return f"the GPU asked for is not there: {remedy} --device cpu"
+    return f"the requested GPU was not found: {remedy} --device cpu"
 
 
 def import_problem(implementation: str) -> str:
@@ -190,7 +190,7 @@ def print_report(found: dict[str, Any], choice: str, console: Console) -> None:
     console.print(adapters if found["adapters"] else "No WebGPU adapter.")
     for name, problem in found["unloadable"].items():
         console.print(f"{name}: {problem}")
-    console.print("\ntried in this order:")
+    console.print("\ntried, in order:")
     for step in found["chain"]:
         tried = f"{step['implementation']}: {step['adapter'] or ''}".removesuffix(": ")
         outcome = "used" if step["used"] else step["problem"] or "not needed"
@@ -221,16 +221,16 @@ def doctor(
         typer.Option(
             "--device",
             metavar="DEVICE",
-            help="auto, gpu (a software one too), gpu:N, all or part of a name.",
+            help="auto, gpu (software adapters too), gpu:N, all, or part of an adapter name.",
         ),
     ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check this machine's GPUs against NumPy.
 
-    Lists the adapters, shows which are tried in which order and why one is used, and compares its
-    kernels with NumPy. With `--device all` each GPU has a report of its own.
-    Exit code 1 if a kernel gives wrong results, or the requested GPU is missing.
+    Lists the GPU adapters, shows which one is used and why, and compares the results of its
+    kernels with NumPy. With --device all, each GPU is checked. The exit code is 1 if a kernel
+    gives wrong results or the requested GPU is missing.
     """
     wanted = parse_device(device)
     set_up_logging(verbose=False)

@@ -11,11 +11,12 @@ from oscine.cli.common import Offline, log_to_stderr, set_up_logging
 from oscine.cli.console import warn, write_path
 from oscine.cli.download_bars import download_bars
 from oscine.cli.jobs import print_table
-from oscine.cli.openai_style import OpenAIStyleCommand
+from oscine.cli.openai_style import CommandGroup, OpenAIStyleCommand
 from oscine.family import TASKS, Release
 
 app = typer.Typer(
-    help="List, fetch and find models.",
+    cls=CommandGroup,
+    help="List, download and locate models.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -23,7 +24,7 @@ app = typer.Typer(
 
 Check = Annotated[
     bool,
-    typer.Option("--check", help="Check each file's bytes, and download damaged files again."),
+    typer.Option("--check", help="Verify every file, and download damaged files again."),
 ]
 Name = Annotated[
     str,
@@ -37,7 +38,8 @@ Name = Annotated[
 def list_models() -> None:
     """List the models known by name.
 
-    What each does, its languages, the size of its download, and its folder if it is here.
+    The table shows the task, the languages, the download size, and the folder of a downloaded
+    model.
     """
     log_to_stderr()
     lines = []
@@ -49,7 +51,7 @@ def list_models() -> None:
             lines.append(
                 (name, does, model.languages, format_size(model), str(hub.find_local(name) or ""))
             )
-    print_table(("name", "does", "languages", "download", "here"), lines)
+    print_table(("name", "task", "languages", "download size", "folder"), lines)
 
 
 def format_size(model: Release) -> str:
@@ -61,9 +63,9 @@ def format_size(model: Release) -> str:
 
 @app.command(cls=OpenAIStyleCommand)
 def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
-    """Fetch a model and print its folder.
+    """Download a model and print its folder.
 
-    A download that was cut continues where it was.
+    An interrupted download is resumed.
     """
     from oscine.verify import verify
 
@@ -82,6 +84,6 @@ def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
 def path(name: Name, offline: Offline = False) -> None:
     """Print a model's folder.
 
-    A model that is not here is fetched first, unless --offline.
+    The model is downloaded first if necessary, unless --offline is given.
     """
     pull(name, offline=offline)

@@ -1,12 +1,13 @@
-"""Commands that accept openai-whisper's spelling of options, and group their help."""
+"""Commands that accept openai-whisper's spelling of options, and groups of subcommands."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from oscine.errors import UsageError
 from oscine.options.aliases import resolve_alias
@@ -15,6 +16,19 @@ NAME_COLUMNS = 30  # minimum width of names in the help, so that all groups are 
 MIN_COLUMNS = 60  # on narrower terminals help is printed below the names
 BOOLEANS = {"true": True, "false": False}
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # word processors replace - by these
+
+
+class CommandGroup(TyperGroup):
+    """A command with subcommands, which suggests the nearest name for a mistyped one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The subcommand that `args` begin with. Raises UsageError for an unknown name."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            near = get_close_matches(args[0].lower(), names, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(names)}"
+            raise UsageError(f"no such command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
 
 
 class OpenAIStyleCommand(TyperCommand):

@@ -86,16 +86,16 @@ def speak(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="What to say, in quotes; or a file that holds it; or - for what comes through "
-            "standard input. After -- it may begin with a dash.",
+            help="Text in quotes, a text file, or - for stdin. A text that begins with a dash "
+            "comes after --.",
         ),
     ] = None,
     **given_options: Any,
 ) -> None:
-    """Say a text.
+    """Synthesize speech from text.
 
-    The speech goes to a file, a pipe or the loudspeaker, and nothing else does; progress and
-    messages go to stderr. If it is interrupted, the part that was spoken is kept.
+    The speech is written to a file or stdout, or played; progress and messages go to stderr. If
+    the command is interrupted, the speech generated so far is kept.
     """
     # Report mistakes before any slow work.
     explicit = {

@@ -88,15 +88,16 @@ def transcribe(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Recordings in any container FFmpeg reads, folders of them, or - for stdin.",
+            help="Audio or video files in any format that FFmpeg reads, folders, or - for stdin.",
         ),
     ] = None,
     **given_options: Any,
 ) -> None:
-    """Write down what recordings say.
+    """Transcribe audio and video files.
 
-    One recording goes to stdout and nothing else does; progress and messages go to stderr. A
-    recording that cannot be read is reported, the others are done, and the exit code is 1.
+    The transcript of a single recording is printed on stdout; progress and messages go to stderr.
+    A recording that cannot be read is reported and the others are transcribed; the exit code is
+    then 1.
     """
     # Report mistakes before any slow work.
     explicit = explicit_options(context)

@@ -27,7 +27,7 @@ from oscine.cli.common import (
 from oscine.cli.console import status, warn, write_path
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.cli.jobs import print_table
-from oscine.cli.openai_style import OpenAIStyleCommand
+from oscine.cli.openai_style import CommandGroup, OpenAIStyleCommand
 from oscine.cli.text_input import open_reference_text
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Capabilities, Family, SpeechModel, VoiceStore, VoiceSupport
@@ -37,7 +37,8 @@ from oscine.options.command import LoadOptions
 DEFAULT_MODEL = registry.default_cloning_model()
 
 app = typer.Typer(
-    help="Save voices of recordings, list and remove them.",
+    cls=CommandGroup,
+    help="Save, list and remove cloned voices.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -45,7 +46,7 @@ app = typer.Typer(
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="What the voice is called: letters, digits, spaces."),
+    typer.Argument(metavar="NAME", help="Name of the voice: letters, digits and spaces."),
 ]
 
 
@@ -98,7 +99,7 @@ def save(
         typer.Option(
             "--audio",
             metavar="FILE",
-            help="A recording of the voice alone, or - for stdin; 5 to 15 seconds are best.",
+            help="Recording of the voice only, or - for stdin; ideally 5 to 15 seconds.",
         ),
     ],
     text: Annotated[
@@ -106,11 +107,11 @@ def save(
         typer.Option(
             "--text",
             metavar="TEXT",
-            help="What it says, word for word, or a file that holds that: the voice gets nearer.",
+            help="Exact transcript of the recording, or a file with it; improves the voice.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a voice that has the name already.")
+        bool, typer.Option("--force", help="Overwrite an existing voice of this name.")
     ] = False,
     model: Annotated[
         str, typer.Option("--model", metavar="MODEL", help="A base model, by name or path.")
@@ -121,9 +122,10 @@ def save(
     offline: Offline = False,
     memory: Memory = None,
 ) -> None:
-    """Save the voice of a recording, and print its file.
+    """Save the voice of a recording, and print the path of its file.
 
-    Only of people who have agreed to it. Models of another size cannot use it.
+    Clone only voices of people who have agreed to it. A saved voice works with models of the same
+    size.
     """
     from oscine.audio.io import check_contents, open_source
 
@@ -132,7 +134,7 @@ def save(
     file = saved_voices(model).path_to_write(name)
     there = os.path.exists(file)
     if there and not force:
-        raise UsageError(f"there is a voice {file.stem!r} already; --force takes its place")
+        raise UsageError(f"voice {file.stem!r} exists already; --force overwrites it")
     if text is not None:
         text = speaking_of(model).check_words(open_reference_text(text), "text")
     opened = open_source(audio)
@@ -157,13 +159,13 @@ def list_voices(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="MODEL", help="Only what it can speak with, by name or path."
+            "--model", metavar="MODEL", help="List only the voices that this model can use."
         ),
     ] = None,
 ) -> None:
     """List the saved voices.
 
-    With --model those that it can speak with.
+    With --model, list only the voices that the model can use.
     """
     log_to_stderr()
     if model is None:

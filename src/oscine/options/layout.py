@@ -25,27 +25,30 @@ class Layout:
 
     # fmt: off
     max_line_width: int | None = option(
-        None, integer(1, strict=True), "Most characters per line.", Group.SUBTITLES,
+        None, integer(1, strict=True), "Maximum number of characters per line.", Group.SUBTITLES,
         python_hint=_LAYOUT_HINT)
     max_line_count: int | None = option(
-        None, integer(1, strict=True), "Most lines per cue, across segments; needs a width.",
+        None, integer(1, strict=True),
+        "Maximum number of lines per cue, across segments; needs max_line_width.",
         Group.SUBTITLES, python_hint=_LAYOUT_HINT)
     max_words_per_line: int | None = option(
-        None, integer(1, strict=True), "Most words per cue; without a width.", Group.SUBTITLES,
+        None, integer(1, strict=True),
+        "Maximum number of words per cue; not with max_line_width.", Group.SUBTITLES,
         python_hint=_LAYOUT_HINT)
     highlight_words: bool = option(
         False, flag, "Underline each word as it is spoken.", Group.SUBTITLES,
         python_hint=_LAYOUT_HINT)
     clause_breaks: bool = option(
-        False, flag, "End lines and cues after clauses, where the width allows.", Group.SUBTITLES,
+        False, flag,
+        "Prefer to end lines and cues at clause boundaries; needs max_line_width.", Group.SUBTITLES,
         python_hint=_LAYOUT_HINT)
     min_cue_time: float | None = option(
         None, number("be 0 to 60 seconds", lambda x: 0 <= x <= MAX_CUE_S, strict=True),
-        "Least time of a cue, s: a shorter one lasts longer or is joined to the next.",
+        "Minimum duration of a cue, in seconds; a shorter one is extended or merged.",
         Group.SUBTITLES, default_text=f"{MIN_CUE_S:g}", python_hint=_LAYOUT_HINT)
     max_cps: float | None = option(
         None, number("be 1 to 1000 characters a second", lambda x: 1 <= x <= 1000, strict=True),
-        "Reading speed, characters a second: cues last longer where there is time.",
+        "Maximum reading speed, in characters per second; cues are extended where possible.",
         Group.SUBTITLES, python_hint=_LAYOUT_HINT,
         renamed_from={"max_chars_per_second": "use max_cps"})
     # fmt: on

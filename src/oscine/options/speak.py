@@ -42,28 +42,31 @@ class VoiceOptions:
 
     # fmt: off
     voice: Any = option(
-        None, any_value, "A voice of the model, or for base models a saved one; help lists them.",
+        None, any_value, "A preset voice, or with base models a saved one; help lists them.",
         Group.VOICE, metavar="NAME", default_text=f"{DEFAULT_VOICE}, if the model has voices",
         unique=True,
         renamed_from={
             "speaker": "it is called voice here",
             "voice_clone_prompt": "save a voice once and give it as voice"})
     language: str | None = option(
-        None, any_value, "Code, tag, English or own name of the text's language.", Group.VOICE,
-        metavar="LANGUAGE", default_text="auto, the model decides", unique=True)
+        None, any_value,
+        "Language of the text: a code or tag (de, pt-BR), or a name (German, Deutsch).",
+        Group.VOICE,
+        metavar="LANGUAGE", default_text="auto: the model decides", unique=True)
     instruct: str | None = option(
         None, any_value,
-        "How to say it (1.7b-custom-voice), or the voice described (voice-design).",
+        "Speaking style (1.7b-custom-voice), or a description of the voice (voice-design).",
         Group.VOICE, metavar="TEXT",
         renamed_from={
             "speed": "the model sets its own pace; with instruct some models can be asked to hurry"
         })
     reference: Any = option(
-        None, any_value, "Recording of the voice to clone, or -; 5 to 15 s (base models).",
+        None, any_value,
+        "Recording of the voice to clone, or - for stdin; 5 to 15 seconds (base models).",
         Group.VOICE, metavar="FILE", unique=True,
         renamed_from={"ref_audio": "it is called reference here"})
     reference_text: str | None = option(
-        None, any_value, "Words of the reference, or a file of them: a closer voice.",
+        None, any_value, "Transcript of the reference, or a file with it; improves the voice.",
         Group.VOICE, metavar="TEXT", renamed_from={"ref_text": "it is called reference_text here"})
     # fmt: on
 
@@ -80,52 +83,54 @@ class SpeakOptions(Options):
     # A table; each row has default, check, help, group.
     # fmt: off
     seed: int | None = option(
-        None, integer(0, NUM_SEEDS - 1, strict=True), "The same seed gives the same speech.",
-        Group.SAMPLING, metavar="NUMBER", default_text="drawn",
+        None, integer(0, NUM_SEEDS - 1, strict=True),
+        "Random seed; the same seed gives the same speech.",
+        Group.SAMPLING, metavar="NUMBER", default_text="random",
         renamed_from={"torch_seed": "there is one seed for all of an utterance: seed"})
     temperature: float | None = option(
-        None, _temperature, "Variety: more above 1, less below.", Group.SAMPLING,
+        None, _temperature, "Sampling temperature; higher values vary more.", Group.SAMPLING,
         metavar="NUMBER", default_text="0.9", unique=True)
     top_k: int | None = option(
-        None, integer(strict=True), "Sample from this many most likely codes; 0: all.",
+        None, integer(strict=True), "Sample from the k most likely codes; 0: all.",
         Group.SAMPLING, metavar="NUMBER", default_text="50")
     top_p: float | None = option(
         None, _share, "Sample from the most likely codes up to this total probability.",
-        Group.SAMPLING, metavar="NUMBER", default_text="1, all")
+        Group.SAMPLING, metavar="NUMBER", default_text="1: all")
     repetition_penalty: float | None = option(
-        None, _factor, "Above 1: codes already used are less likely.", Group.SAMPLING,
+        None, _factor, "Penalty for repeated codes; 1: none.", Group.SAMPLING,
         metavar="NUMBER", default_text="1.05")
     do_sample: bool | None = option(
-        None, flag, "Sample; off: always the most likely code, which sounds worse.",
+        None, flag, "Sample codes; off: always the most likely code, which sounds worse.",
         Group.SAMPLING, default_text="on")
     subtalker_temperature: float | None = option(
-        None, _temperature, "--temperature of the fine codes.", Group.SAMPLING,
+        None, _temperature, "Temperature of the fine codes.", Group.SAMPLING,
         metavar="NUMBER", default_text="0.9")
     subtalker_top_k: int | None = option(
-        None, integer(strict=True), "--top-k of the fine codes.", Group.SAMPLING, metavar="NUMBER",
+        None, integer(strict=True), "top_k of the fine codes.", Group.SAMPLING, metavar="NUMBER",
         default_text="50")
     subtalker_top_p: float | None = option(
-        None, _share, "--top-p of the fine codes.", Group.SAMPLING, metavar="NUMBER",
+        None, _share, "top_p of the fine codes.", Group.SAMPLING, metavar="NUMBER",
         default_text="1")
     subtalker_do_sample: bool | None = option(
-        None, flag, "--do-sample of the fine codes.", Group.SAMPLING, default_text="on",
+        None, flag, "do_sample of the fine codes.", Group.SAMPLING, default_text="on",
         renamed_from={"subtalker_dosample": "it is called subtalker_do_sample here"})
 
     x_vector_only: bool | None = option(
-        None, flag, "Clone the sound of the voice only, not its manner.", Group.VOICE,
+        None, flag, "Clone only the timbre of the voice, not its speaking style.", Group.VOICE,
         default_text="on without --reference-text",
         renamed_from={"x_vector_only_mode": "it is called x_vector_only here"})
     reference_silence: float | None = option(
         None, check_silence,
-        "Silence after the reference, 0 to 5: its last words are not repeated.", Group.VOICE,
+        "Silence after the reference, 0 to 5 seconds, so that its last words are not repeated.",
+        Group.VOICE,
         metavar="SECONDS", default_text="0")
 
     max_seconds: float | None = option(
         None, positive("be a number above 0", strict=True),
-        "Stop after this much audio, pauses included.", Group.LENGTH, metavar="SECONDS",
-        default_text="what the text can take")
+        "Maximum duration of the speech, in seconds.", Group.LENGTH, metavar="SECONDS",
+        default_text="estimated from the text")
     max_frames: int | None = option(
-        None, integer(1, strict=True), "Stop after this many frames of 80 ms.", Group.LENGTH,
+        None, integer(1, strict=True), "Maximum number of frames of 80 ms.", Group.LENGTH,
         metavar="NUMBER",
         renamed_from={
             "max_new_tokens": "use max_frames, which is one less, or max_seconds",
@@ -135,15 +140,15 @@ class SpeakOptions(Options):
     # hurried from the first word: +17 % within an utterance (QwenLM/Qwen3-TTS, issue 239 and pull
     # request 362).
     streamed_text: bool | None = option(
-        None, flag, "Show the model the text as it speaks; when cloning it then speeds up.",
+        None, flag, "Give the model the text incrementally; cloned voices then speed up.",
         Group.LENGTH, default_text="off",
         renamed_from={"non_streaming_mode": "use streamed_text, which is the opposite"})
     trim_silence: bool = option(
-        False, optional(flag, False), "Begin with the first sound: no silence before it.",
+        False, optional(flag, False), "Remove silence at the beginning.",
         Group.LENGTH, flags=("--trim-silence",))
     guard: bool = option(
         True, optional(flag, True),
-        "Detect endless, silent or repeated speech, and try again or stop.", Group.LENGTH)
+        "Detect endless, silent or repetitive speech, and retry or stop.", Group.LENGTH)
     # fmt: on
 
     def with_seed(self) -> SpeakOptions:

@@ -76,13 +76,15 @@ class FallbackThresholds:
 
     # fmt: off
     compression_ratio_threshold: float | None = option(
-        2.4, optional(any_number), "Above: the text is repetitive, so try again.",
+        2.4, optional(any_number),
+        "Decode again if the compression ratio of the text is above this.",
         Group.FALLBACK, families=(WHISPER,))
     logprob_threshold: float | None = option(
-        -1.0, optional(any_number), "Below: the text is unlikely, so try again.",
+        -1.0, optional(any_number), "Decode again if the average log probability is below this.",
         Group.FALLBACK, families=(WHISPER,))
     no_speech_threshold: float | None = option(
-        0.6, optional(any_number), "Above, if the text is unlikely too: silence.",
+        0.6, optional(any_number),
+        "Skip a window as silence if its no-speech probability is above this and it is unlikely.",
         Group.FALLBACK, families=(WHISPER,))
     # fmt: on
 
@@ -95,14 +97,17 @@ class WordOptions:
     word_timestamps: bool = option(
         False, flag, "Find the start and end of each word.", Group.TIMES)
     prepend_punctuations: str = option(
-        PREPEND_PUNCTUATIONS, text, "Marks joined to the next word.", Group.TIMES,
+        PREPEND_PUNCTUATIONS, text, "Punctuation marks to merge with the next word.", Group.TIMES,
         families=(WHISPER,))
     append_punctuations: str = option(
-        APPEND_PUNCTUATIONS, text, "Marks joined to the previous word.", Group.TIMES,
+        APPEND_PUNCTUATIONS, text,
+        "Punctuation marks to merge with the previous word.", Group.TIMES,
         families=(WHISPER,))
 
     hallucination_silence_threshold: float | None = option(
-        None, optional(non_negative), "Drop invented text within longer silence, s; needs words.",
+        None, optional(non_negative),
+        "Skip silence longer than this, in seconds, around hallucinated text; needs "
+        "word_timestamps.",
         Group.FALLBACK, families=(WHISPER,))
     # fmt: on
 
@@ -113,13 +118,13 @@ class SegmentOptions:
 
     # fmt: off
     max_words: int | None = option(
-        None, integer(1, strict=True), "Most words per segment.", Group.SEGMENTS,
+        None, integer(1, strict=True), "Maximum number of words per segment.", Group.SEGMENTS,
         families=(PARAKEET,), refusal=f"{_WORD_SEGMENTS_HINT}; subtitles have max_words_per_line")
     silence_gap: float | None = option(
-        None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
+        None, _above_0_s, "Pause that ends a segment, in seconds.", Group.SEGMENTS,
         default_text=f"{SILENCE_GAP_S:g}", families=(PARAKEET,), refusal=_WORD_SEGMENTS_HINT)
     max_duration: float | None = option(
-        None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
+        None, _above_0_s, "Maximum duration of a segment, in seconds.", Group.SEGMENTS,
         default_text=f"{MAX_SEGMENT_S:g}", families=(PARAKEET,), refusal=_WORD_SEGMENTS_HINT)
     # fmt: on
 
@@ -135,71 +140,81 @@ class DecodingOptions(WordOptions, FallbackThresholds):
     # fmt: off
     batch_size: Batch = option(
         None, integer_or("auto", MAX_BATCH_SIZE),
-        f"Windows of a recording decoded side by side, up to {MAX_BATCH_SIZE}; auto: what fits.",
+        f"Number of windows decoded in parallel, up to {MAX_BATCH_SIZE}; auto: as many as fit.",
         Group.MODEL,
         metavar="N", default_text="1; with Parakeet auto")
 
     language: str | None = option(
-        None, _check_language, "Code, tag, English or own name, or auto.", Group.AUDIO,
+        None, _check_language,
+        "Language spoken: a code or tag (de, pt-BR), a name (German, Deutsch), or auto.",
+        Group.AUDIO,
         default_text="detected", unique=True, flags=("--language", "-l"))
     task: Task = option(
         "transcribe", one_of("transcribe", "translate"),
-        "Write the same language, or translate to English.", Group.AUDIO, families=(WHISPER,))
+        "Transcribe in the spoken language, or translate to English.",
+        Group.AUDIO, families=(WHISPER,))
     multilingual: bool = option(
         False, flag, "Detect the language of each window.", Group.AUDIO, families=(WHISPER,))
 
     without_timestamps: bool = option(
-        False, flag, "Write text only, one segment per window.", Group.TIMES, families=(WHISPER,))
+        False, flag,
+        "Decode without timestamps, one segment per window.", Group.TIMES, families=(WHISPER,))
     max_initial_timestamp: float | None = option(
-        1.0, optional(non_negative), "Latest first timestamp, s; None: no limit.", Group.TIMES,
+        1.0, optional(non_negative),
+        "Maximum first timestamp of a window, in seconds; None: no limit.", Group.TIMES,
         families=(WHISPER,))
 
     initial_prompt: str | None = option(
-        None, text, "Text shown before the first window.", Group.CONTEXT, families=(WHISPER,),
+        None, text,
+        "Text that the model is given as context before the first window.",
+        Group.CONTEXT, families=(WHISPER,),
         unique=True, renamed_from={"prompt": "use initial_prompt"})
     carry_initial_prompt: bool = option(
-        False, flag, "Show the initial prompt before each window.", Group.CONTEXT,
+        False, flag, "Give the initial prompt as context to every window.", Group.CONTEXT,
         families=(WHISPER,))
     condition_on_previous_text: bool | None = option(
-        None, flag, "Show each window the text before it.", Group.CONTEXT,
+        None, flag, "Give the previous text as context to each window.", Group.CONTEXT,
         default_text="unless in batches", families=(WHISPER,), no_op_values=(False,))
     prefix: str | None = option(
-        None, text, "Text that each window begins with.", Group.CONTEXT, families=(WHISPER,))
+        None, text,
+        "Text that the transcript of each window begins with.", Group.CONTEXT, families=(WHISPER,))
     hotwords: str | None = option(
-        None, text, "Words that may occur, for each window.", Group.CONTEXT, unique=True)
+        None, text, "Words or names that are likely to occur.", Group.CONTEXT, unique=True)
 
     temperature: tuple[float, ...] = option(
         DEFAULT_TEMPERATURES, temperatures(MIN_TEMPERATURE, MAX_TEMPERATURE),
-        "0: always the most likely token.",
+        "Sampling temperature; 0: always the most likely token.",
         Group.SEARCH, cli_default=0.0, families=(WHISPER,), no_op_values=((0.0,),), unique=True)
     best_of: int | None = option(
-        None, integer(1, MAX_SAMPLES), "Samples above temperature 0.", Group.SEARCH,
+        None, integer(1, MAX_SAMPLES), "Number of samples at temperatures above 0.", Group.SEARCH,
         default_text=f"{DEFAULT_BEST_OF}", families=(WHISPER,), no_op_values=(1,))
     beam_size: int | None = option(
-        None, integer(1, MAX_BEAMS), "Beams at temperature 0.", Group.SEARCH,
+        None, integer(1, MAX_BEAMS), "Number of beams at temperature 0.", Group.SEARCH,
         default_text="1, greedy", families=(WHISPER,), no_op_values=(1,))
     patience: float | None = option(
-        None, positive(), "Beams to finish, as a multiple of beam_size.", Group.SEARCH,
+        None, positive(), "Number of beams to finish, as a multiple of beam_size.", Group.SEARCH,
         default_text="1", families=(WHISPER,))
     length_penalty: float | None = option(
-        None, fraction, "Alpha, 0 to 1; None: rank by mean log probability.", Group.SEARCH,
+        None, fraction,
+        "Exponent of the length penalty, 0 to 1; None: rank by mean log probability.", Group.SEARCH,
         families=(WHISPER,))
     repetition_penalty: float = option(
-        1.0, positive(), "Above 1: repeated tokens are less likely.", Group.SEARCH,
+        1.0, positive(), "Penalty for repeated tokens; 1: none.", Group.SEARCH,
         families=(WHISPER,))
     no_repeat_ngram_size: int = option(
-        0, integer(), "Never repeat a run of this many tokens; 0: allow.", Group.SEARCH,
+        0, integer(), "Do not repeat n-grams of this many tokens; 0: no limit.", Group.SEARCH,
         families=(WHISPER,))
     suppress_tokens: tuple[int, ...] = option(
-        (-1,), token_ids, "Ids never chosen; -1: brackets, notes and other symbols.",
+        (-1,), token_ids, "Comma-separated token ids to suppress; -1: most special characters.",
         Group.SEARCH, cli_default="-1", families=(WHISPER,), unique=True)
     suppress_blank: bool = option(
-        True, flag, "Do not begin with a blank.", Group.SEARCH, families=(WHISPER,))
+        True, flag,
+        "Suppress blank output at the beginning of a window.", Group.SEARCH, families=(WHISPER,))
     sample_len: int | None = option(
-        None, integer(1), "Most tokens per window.", Group.SEARCH, default_text="224",
+        None, integer(1), "Maximum number of tokens per window.", Group.SEARCH, default_text="224",
         families=(WHISPER,), renamed_from={"max_new_tokens": "use sample_len"})
     seed: int = option(
-        0, integer(), "Seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
+        0, integer(), "Random seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
     # fmt: on
 
     @property
@@ -235,26 +250,29 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
 
     # fmt: off
     language_detection_segments: int = option(
-        4, integer(1, MAX_DETECTION_SEGMENTS), "Most windows used to detect the language.",
+        4, integer(1, MAX_DETECTION_SEGMENTS),
+        "Maximum number of windows used to detect the language.",
         Group.AUDIO, families=(WHISPER,))
     language_detection_threshold: float | None = option(
-        0.5, optional(fraction), "Accept a language at once above this probability.", Group.AUDIO,
+        0.5, optional(fraction),
+        "Accept a language without more windows above this probability.", Group.AUDIO,
         families=(WHISPER,))
     audio_track: int | str | None = option(
-        None, _check_track, "Audio track to take: its number, from 1, or its language.",
-        Group.AUDIO, metavar="N|LANGUAGE", unique=True,
-        default_text="the default track, else the first with sound")
+        None, _check_track, "Audio track: its number, from 1, or its language.", Group.AUDIO,
+        metavar="N|LANGUAGE", default_text="the default track, else the first with sound",
+        unique=True)
     split_channels: bool = option(
         False, flag, "Transcribe each channel separately.", Group.AUDIO)
     max_audio_seconds: float | None = option(
-        None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
+        None, positive(), "Refuse recordings longer than this, in seconds.", Group.AUDIO)
     clip_timestamps: tuple[Clip, ...] = option(
         ((0.0, None),), parse_clips,
-        "start,end,start,... in seconds or H:MM:SS; the last end is optional.", Group.AUDIO,
+        "Clips to transcribe, start,end,start,... in seconds or H:MM:SS; the last end is optional.",
+        Group.AUDIO,
         cli_default="0", unique=True)
 
     vad_filter: bool = option(
-        True, flag, "Transcribe only detected speech.", Group.VAD,
+        True, flag, "Detect speech (VAD), and transcribe only that.", Group.VAD,
         flags=("--vad-filter/--no-vad-filter", " /--no-vad"))
     vad_threshold: float = option(
         0.5, fraction, "Speech begins above this probability.", Group.VAD,
@@ -264,13 +282,13 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
         None, fraction, "Speech ends below this probability.", Group.VAD,
         default_text="0.15 below vad_threshold")
     vad_min_speech_duration_ms: int = option(
-        0, integer(), "Drop shorter speech.", Group.VAD)
+        0, integer(), "Discard speech shorter than this, in milliseconds.", Group.VAD)
     vad_max_speech_duration_s: float = option(
-        math.inf, positive(infinite=True), "Split longer speech.", Group.VAD)
+        math.inf, positive(infinite=True), "Split speech longer than this, in seconds.", Group.VAD)
     vad_min_silence_duration_ms: int = option(
-        2000, integer(), "Keep shorter silence.", Group.VAD)
+        2000, integer(), "Minimum silence between two speech segments, in milliseconds.", Group.VAD)
     vad_speech_pad_ms: int = option(
-        400, integer(), "Kept on each side of speech.", Group.VAD)
+        400, integer(), "Padding on each side of speech, in milliseconds.", Group.VAD)
     # fmt: on
 
     def check(self) -> None:
