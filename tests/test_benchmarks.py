@@ -74,6 +74,15 @@ def test_prompts_are_measured_together_and_one_by_one() -> None:
     assert all(begin <= end for _, _, begin, end in stages["stages"])
 
 
+@pytest.mark.gpu
+@pytest.mark.host
+@pytest.mark.usefixtures("adapter")
+def test_attention_is_that_of_numpy_as_it_is_timed() -> None:
+    rows = records("attention.py", "--cases", "small,small-parakeet", "--repeat", "1")
+    assert {row["case"] for row in rows} == {"small", "small-parakeet"}
+    assert all(row["us"] > 0 and row["difference"] < 2e-3 for row in rows)
+
+
 def test_load_divides_the_time_of_a_new_process(tmp_path: Path) -> None:
     case = "--size", "tiny", "--device", "cpu", "--runs", "1", "--keep", str(tmp_path)
     (row,) = records("load.py", *case, "--no-token")

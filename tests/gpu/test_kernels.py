@@ -30,7 +30,7 @@ from oscine.ops.reference import activations, sampling
 FILES = sorted(kernel_files())
 KERNELS = [name for name in FILES if not name.startswith("_")]
 #: What is for matrix units, and what asks a device for the size of its subgroups.
-MATRIX = {"attention_matrix", "gemm_matrix"}
+MATRIX = {"attention_matrix", "gemm_matrix", "rel_pos_attention_matrix"}
 WITH_FEATURES = MATRIX | {"subgroup_size_probe"}
 MAX_BUFFERS = 8  # what WebGPU promises of every device
 

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.gpu
 #: Asked of the device when it is opened, and of no model.
 AT_OPENING = {"subgroup_size_probe"}
 #: Run where there are matrix units; elsewhere tests/ops/test_matrix_units.py does what it can.
-ON_MATRIX_UNITS = {"attention_matrix", "gemm_matrix"}
+ON_MATRIX_UNITS = {
+    "attention_matrix", "gemm_matrix", "pad_positions", "rel_pos_attention_matrix",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

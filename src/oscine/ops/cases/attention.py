@@ -30,19 +30,26 @@ def attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
     )
 
 
+def projected(case: Case, width: int) -> Case:
+    """A case whose qkv is a product with float16 weights, which matrix units may take."""
+
+    def values(rng: np.random.Generator) -> Values:
+        made = case.inputs(rng)
+        return made | {"qkv": np.ascontiguousarray(made["qkv"][:, :width])}
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        return case.call(backend, x | {"qkv": backend.linear(x["qkv"], w["qkv"])}, w)
+
+    def weights(rng: np.random.Generator) -> Values:
+        matrix = noise(rng, 3 * width, width) / np.sqrt(width)
+        return {"qkv": ops.Linear(matrix.astype(np.float16), None)}
+
+    return Case(f"projected {case.name}", values, call, weights)
+
+
 def projected_attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
-    """The encoder's attention after a product with float16 weights, which matrix units may take."""
-    inputs = heads * width
-    return Case(
-        f"projected attention {length} rows, {heads}x{width}" + batch_suffix(batch),
-        lambda rng: {"x": noise(rng, batch * length, inputs, spike=4.0)},
-        lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads, batch),
-        lambda rng: {
-            "qkv": ops.Linear(
-                (noise(rng, 3 * inputs, inputs) / np.sqrt(inputs)).astype(np.float16), None
-            )
-        },
-    )
+    """The encoder's attention after a product that matrix units may take."""
+    return projected(attention_case(length, heads, width, batch), heads * width)
 
 
 def window_rows(rng: np.random.Generator, batch: int, length: int, windows: int, keys: int) -> Any:
@@ -250,6 +257,13 @@ def rel_pos_attention_case(
     return Case(name, values, call)
 
 
+def projected_rel_pos_case(
+    batch: int, rows: int, heads: int, width: int, band: tuple[int, int] | None = None
+) -> Case:
+    """Attention with relative positions after a product that matrix units may take."""
+    return projected(rel_pos_attention_case(batch, rows, heads, width, band), heads * width)
+
+
 CASES: tuple[Case, ...] = (
     attention_case(1, 1, 4),
     attention_case(20, 2, 16),
@@ -265,6 +279,7 @@ CASES: tuple[Case, ...] = (
     projected_attention_case(130, 5, 16),
     projected_attention_case(65, 1, 128),
     projected_attention_case(50, 2, 48, batch=3),
+    projected_attention_case(70, 12, 16, batch=8),
     cross_attention_case(1, 1, 1, 20, 2, 16),
     cross_attention_case(1, 1, 1, 1500, 2, 64),
     cross_attention_case(4, 1, 3, 129, 5, 8),
@@ -317,4 +332,8 @@ CASES: tuple[Case, ...] = (
     rel_pos_attention_case(1, 300, 1, 20, band=(70, 33), spare=4),
     rel_pos_attention_case(1, 90, 2, 8, band=(40, 0)),
     rel_pos_attention_case(1, 70, 1, 8, band=(0, 200)),
+    projected_rel_pos_case(1, 150, 2, 64),
+    projected_rel_pos_case(3, 70, 1, 128),
+    projected_rel_pos_case(1, 300, 1, 64, band=(70, 33)),
+    projected_rel_pos_case(12, 70, 4, 64),
 )

@@ -17,7 +17,7 @@ from oscine.ops.webgpu.recorder import WORKGROUP
 from oscine.ops.webgpu.sampling import GpuSampling
 from oscine.ops.webgpu.transducer import GpuTransducer
 
-MATRIX_STORAGE, MATRIX_INVOCATIONS = 40960, 512  # that kernels for matrix units need
+MATRIX_STORAGE, MATRIX_INVOCATIONS = 49152, 512  # that kernels for matrix units need
 #: Windows of turbo in a pass on an H200, milliseconds a window: 20.3 at 1, 17.7 at 4, 17.0 at 8,
 #: 16.2 at 16, which take another 0.6 GB.
 MATRIX_ENCODE_BATCH = 8

@@ -25,6 +25,10 @@ from oscine.ops.webgpu.recorder import (
 
 CROSS_KEYS = 128  # of a workgroup of cross_attention: one an invocation
 MATRIX_HEADS = (4, 8, 12, 16)  # widths in vec4s of the heads that attention_matrix takes
+REL_POS_MATRIX_HEADS = (16, 32)  # the same of rel_pos_attention_matrix
+#: Workgroups of attention on matrix units that keep a large GPU busy, measured on an H200: with
+#: fewer, a workgroup has half the queries.
+MATRIX_ENOUGH = 96
 COARSE_TABLE_STRIDE = 256  # distances between two entries of the coarse table
 QUERIES = 32  # of a workgroup of rel_pos_attention
 FEW_KEYS = 64  # up to this many keys an invocation takes four values at once, else eight
@@ -34,6 +38,11 @@ SPLIT_FROM, SPLIT_KEYS, MAX_SPLITS = 256, 128, 16  # a longer cache is read by s
 def scale_of(head4: int) -> str:
     """1/√W as WGSL."""
     return repr(float((4 * head4) ** -0.5))
+
+
+def subgroups_of(queries: int, many: int, rows: int, heads: int) -> int:
+    """The subgroups of a workgroup on matrix units, `many` or half: each has some queries."""
+    return many if ceil(rows / (queries * many)) * heads >= MATRIX_ENOUGH else many // 2
 
 
 def words_of(rows: Tensor) -> int:
@@ -73,9 +82,13 @@ class GpuAttention(GpuLinear):
         head4 = self.head4(width, heads)
         work = 4.0 * batch * length**2 * width
         if qkv.may_round_to_f16 and head4 in MATRIX_HEADS:  # with float32 weights all is float32
+            subgroups = subgroups_of(32, 8, length, heads * batch)
             self.dispatch(
-                "attention_matrix", [self.to_f16(qkv), y], (ceil(length / 64), heads, batch),
+                "attention_matrix",
+                [self.to_f16(qkv), y],
+                (ceil(length / (32 * subgroups)), heads, batch),
                 work=work, ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
+                SUBGROUPS=subgroups,
             )  # fmt: skip
             return y
         self.dispatch(
@@ -278,15 +291,47 @@ class GpuAttention(GpuLinear):
         batch, width = lengths.frames.shape[0], qkv.shape[1] // 3
         rows, head4 = qkv.shape[0] // batch, self.head4(width, heads)
         before, after = band or (rows, rows)
-        groups = ceil(head4 / 32)
         y = self.intermediate(batch * rows, width)
+        shape: dict[str, Any] = {
+            "ROWS": rows, "HEADS": heads, "SCALE": scale_of(head4), "BEFORE": before,
+            "AFTER": after, "PER": lengths.frames_per_row,
+        }  # fmt: skip
+        if qkv.may_round_to_f16 and head4 in REL_POS_MATRIX_HEADS:
+            subgroups = subgroups_of(16, 4, rows, heads * batch)
+            padded, origin = self.padded_positions(positions, rows, before, after)
+            self.dispatch(
+                "rel_pos_attention_matrix",
+                [self.to_f16(qkv), padded, bias_u, bias_v, lengths.frames, y],
+                (ceil(rows / (16 * subgroups)), heads, batch),
+                work=6.0 * batch * rows * min(rows, before + after + 16 * subgroups) * width,
+                W8=head4 // 2, ORIGIN=origin, SUBGROUPS=subgroups, **shape,
+            )  # fmt: skip
+            return y
+        groups = ceil(head4 / 32)
         self.dispatch(
             "rel_pos_attention",
             [qkv, positions, bias_u, bias_v, lengths.frames, y],
             (ceil(rows / QUERIES), heads, batch * groups),
             work=6.0 * batch * rows * min(rows, before + after + QUERIES) * width,
-            ROWS=rows, HEADS=heads, W4=head4, GROUPS=groups, SCALE=repr(float((4 * head4) ** -0.5)),
-            CENTRE=positions.shape[0] // 2, LAST=positions.shape[0] - 1,
-            BEFORE=before, AFTER=after, PER=lengths.frames_per_row,
+            W4=head4, GROUPS=groups, CENTRE=positions.shape[0] // 2,
+            LAST=positions.shape[0] - 1, **shape,
         )  # fmt: skip
         return y
+
+    def padded_positions(
+        self, positions: Tensor, rows: int, before: int, after: int
+    ) -> tuple[Tensor, int]:
+        """Positions in float16 for rel_pos_attention_matrix, and the row of distance 0.
+
+        They reach from the last query of a workgroup of 64 to its first key, and from its first
+        query to the last of the 48 distances that its last 32 keys have to 16 queries.
+        """
+        origin = min(ceil(rows / 64) * 64, before + 96)
+        count, width = origin + min(rows, after + 64) + 32, positions.shape[1]
+        y = self.intermediate_f16(count, width)
+        self.dispatch(
+            "pad_positions", [positions, y], (ceil(width / 256), min(count, MAX_WORKGROUPS)),
+            COUNT=count, D4=width // 4, FIRST=positions.shape[0] // 2 - origin,
+            LAST=positions.shape[0] - 1,
+        )  # fmt: skip
+        return y, origin
