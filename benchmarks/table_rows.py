@@ -94,6 +94,7 @@ LARGE_STEPS = Job("batch.py", "--size large-v3 --batches 1,16", 60)
 LARGE_RECORDING = Job("recording.py", "--size large-v3 --batches 16,32 --tokens 17 --runs 2", 90)
 PARAKEET = Job("parakeet.py", "--batch 1,16", 50)
 LOOP = Job("transducer.py", "--batch 1,16", 60)
+WHOLE = Job("parakeet_whole.py", "--batch 16,64,256", 90)
 SPEECH = Job("speech.py", "--voices= --runs 3 --keep {keep}", 120)
 VOICES = Job("speech.py", "--size 1.7b --voices 16,64 --runs 2 --keep {keep}", 120)
 ARRIVALS = Job("speech.py", "--size 1.7b --voices= --runs 2 --arrivals 10,20 --keep {keep}", 90)
@@ -188,6 +189,10 @@ def parakeet_cases() -> list[Case]:
     for batch in (1, 16):
         name = f"Parakeet loop 30 s, batch {batch}"
         cases.append(Case("parakeet loop", name, "ms", Figure(LOOP, "ms", {"batch": batch})))
+    for batch in (16, 64, 256):
+        name = f"Parakeet 0.6b whole, each of {batch} at once"
+        figure = Figure(WHOLE, "recording_ms", {"batch": batch})
+        cases.append(Case("parakeet whole", name, "ms", figure))
     return cases
 
 

@@ -55,6 +55,11 @@ def test_recording_decodes_windows_of_one_length() -> None:
             "--layers 1 --seconds 2 --labels 60 --phrases 2 --batch 1 --runs 1",
             "ms",
         ),
+        (
+            "parakeet_whole.py",
+            "--layers 1 --seconds 2 --labels 60 --batch 2 --runs 1",
+            "recording_ms",
+        ),
     ],
 )
 def test_the_benchmarks_of_parakeet_run_at_any_size(script: str, options: str, figure: str) -> None:
@@ -217,6 +222,9 @@ def test_every_figure_of_the_table_is_of_a_benchmark_that_is_there() -> None:
             named = {figure.field, figure.divided_by, *figure.where} - {""}
             missing = {n for n in named if f'"{n}"' not in text and n not in INDIRECT}
             assert not missing, f"{figure.job.script} prints no {missing}"
+            flags = {each.partition("=")[0] for each in figure.job.arguments.split()}
+            unknown = {n for n in flags if n.startswith("--") and f'"{n}"' not in text}
+            assert not unknown, f"{figure.job.script} has no {unknown}"
 
 
 INDIRECT = ("load_s", "first_s")  # load.py makes the names of its columns
