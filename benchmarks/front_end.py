@@ -31,6 +31,7 @@ from recording import write_recording
 from oscine import ops
 from oscine.audio.features import WhisperFeatures, WhisperSamples
 from oscine.audio.io import open_source
+from oscine.audio.sample_window import LogMelStats
 from oscine.backends import choose_backend
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import Call
@@ -67,8 +68,8 @@ def measure(recording: Path, n_mels: int, device: str, runs: int) -> dict[str, A
     runner = FrontEndRunner(choose_backend(device), n_mels)
     engine = Engine(runner)
 
-    def search(samples: np.ndarray, frames: int) -> Callable[[], float]:
-        return engine.submit(Call(lambda runner: runner.plan.peak(samples, frames))).wait
+    def analyse(samples: np.ndarray, frames: int) -> Callable[[], LogMelStats]:
+        return engine.submit(Call(lambda runner: runner.plan.statistics(samples, frames))).wait
 
     def on_host() -> WhisperFeatures:
         features = WhisperFeatures(open_source(recording), n_mels, FRAMES)
@@ -76,7 +77,7 @@ def measure(recording: Path, n_mels: int, device: str, runs: int) -> dict[str, A
         return features
 
     def on_device() -> WhisperSamples:
-        windows = WhisperSamples(open_source(recording), n_mels, FRAMES, search)
+        windows = WhisperSamples(open_source(recording), n_mels, FRAMES, analyse)
         windows.window(0, FRAMES)
         return windows
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.audio.features import WhisperFeatures, WhisperSamples
-from oscine.audio.mel import LOG_FLOOR, log_mel, log_power, scale
-from oscine.audio.sample_window import SampleWindow
+from oscine.audio.mel import log_mel, log_power, scale
+from oscine.audio.sample_window import LogMelStats, SampleWindow
 
 # Rows are computed alike, only cut into other matrix products: rounding of float32 sums is all that
 # may differ, some 1e-7 in the features.
@@ -182,20 +182,22 @@ def test_memory_does_not_grow_with_length():
 
 
 class Device:
-    """Computes on the host what a device is asked for, and counts its searches."""
+    """Computes on the host what a device is asked for, and counts its analyses."""
 
     def __init__(self, n_mels: int) -> None:
-        self.n_mels, self.searches, self.waiting, self.most = n_mels, 0, 0, 0
+        self.n_mels, self.analyses, self.waiting, self.most = n_mels, 0, 0, 0
 
-    def search(self, samples: np.ndarray, frames: int) -> Callable[[], float]:
+    def analyse(self, samples: np.ndarray, frames: int) -> Callable[[], LogMelStats]:
         logs = log_power(samples, self.n_mels)
         assert len(logs) >= frames
-        self.searches, self.waiting = self.searches + 1, self.waiting + 1
+        self.analyses, self.waiting = self.analyses + 1, self.waiting + 1
         self.most = max(self.most, self.waiting)
 
-        def wait() -> float:
+        def wait() -> LogMelStats:
             self.waiting -= 1
-            return float(logs[:frames].max(initial=LOG_FLOOR))
+            values = np.zeros((3, self.n_mels))
+            values[0] = logs[:frames].max(axis=0)
+            return LogMelStats(frames, values)
 
         return wait
 
@@ -222,7 +224,7 @@ def test_windows_of_samples_have_the_features_of_the_host(
     samples, device = recording(length), Device(80)
     expected = WhisperFeatures(Blocks(samples, sizes), 80, window_frames)
     windows = WhisperSamples(
-        Blocks(samples, sizes), 80, window_frames, device.search, cached_seconds=cached_seconds
+        Blocks(samples, sizes), 80, window_frames, device.analyse, cached_seconds=cached_seconds
     )
     assert (windows.frames, windows.duration) == (expected.frames, expected.duration)
     for begin, extent, silence in spans:
@@ -233,25 +235,25 @@ def test_windows_of_samples_have_the_features_of_the_host(
         assert np.abs(found - wanted).max() < ROUNDING
 
 
-def test_a_recording_of_one_window_needs_no_search():
+def test_a_recording_of_one_window_needs_no_analysis():
     device = Device(80)
-    windows = WhisperSamples(Blocks(recording(16_000), [700]), 80, 102, device.search)
+    windows = WhisperSamples(Blocks(recording(16_000), [700]), 80, 102, device.analyse)
     assert windows.window(0, 100).stats is None
-    assert device.searches == 0
+    assert device.analyses == 0
     assert windows.window(0, 50).stats is not None  # what follows is part of the maximum
-    assert device.searches == 2  # the frames in the recording, and those that overlap its end
-    again = WhisperSamples(Blocks(recording(16_000), [700]), 80, 101, device.search)
+    assert device.analyses == 2  # the frames in the recording, and those that overlap its end
+    again = WhisperSamples(Blocks(recording(16_000), [700]), 80, 101, device.analyse)
     assert again.window(0, 100).stats is not None  # a frame past the window overlaps the audio
 
 
-def test_few_searches_are_waited_for_at_a_time():
+def test_few_analyses_are_waited_for_at_a_time():
     device = Device(4)
-    windows = WhisperSamples(Blocks(recording(16_000 * 400), [16_000]), 4, 3000, device.search)
+    windows = WhisperSamples(Blocks(recording(16_000 * 400), [16_000]), 4, 3000, device.analyse)
     windows.window(0, 3000)
-    assert device.searches > device.most == 8
+    assert device.analyses > device.most == 8
 
 
 def test_a_window_of_samples_before_the_recording_is_refused():
-    windows = WhisperSamples(Blocks(recording(1600), [1600]), 80, 50, Device(80).search)
+    windows = WhisperSamples(Blocks(recording(1600), [1600]), 80, 50, Device(80).analyse)
     with pytest.raises(ValueError, match="before the recording"):
         windows.window(-1, 50)

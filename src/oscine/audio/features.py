@@ -2,8 +2,8 @@
 
 As in openai-whisper's front end, a window of zeros is appended to the audio, the clamp depends on
 the maximum of the whole recording, and a window that reaches past the end shows real silence.
-A device that computes the features itself is given windows of samples, and searches for the
-maximum. Source: whisper/transcribe.py (mel = log_mel_spectrogram(audio, padding=N_SAMPLES)).
+A device that computes the features itself is given windows of samples, and finds the maximum.
+Source: whisper/transcribe.py (mel = log_mel_spectrogram(audio, padding=N_SAMPLES)).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from oscine.audio.mel import (
     log_power,
     scale,
 )
-from oscine.audio.sample_window import SampleWindow
+from oscine.audio.sample_window import LogMelStats, SampleWindow
 from oscine.threads import parallel_for
 
 CACHE_S = 600  # 10 minutes of 128 mel bins are 31 MB; longer recordings are decoded twice
 _MIN_BLOCK_SAMPLES = 20 * SAMPLE_RATE  # samples transformed at once, at least: work for 4 threads
-_MAX_SEARCHES = 8  # for the maximum, that are waited for: each holds 20 s of samples
+_MAX_ANALYSES = 8  # that are waited for: each holds 20 s of samples
 _SCALE_ROWS = 2048  # 1 MiB of 128 mel bins, scaled by one thread
 
 
@@ -116,6 +116,14 @@ class RecordingWindows(ABC):
     def _row_past_end(self) -> np.float32:
         """The value of every row past the end."""
 
+    def _unneeded_before(self, start: int) -> int:
+        """The frame before which rows are dropped, while those from `start` on are read."""
+        return start
+
+    def _lead_in(self, beginning: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The beginning of the recording after the 200 samples before it."""
+        return _prepend_reflection(beginning)
+
     def _window_rows(self, seek: int, size: int) -> int:
         """How many frames of a window have content, of `size` from `seek` on that are requested.
 
@@ -144,7 +152,7 @@ class RecordingWindows(ABC):
                 low, high = max(first, start), min(last, start + count)
                 if low < high:
                     rows[low - start : high - start] = block[low - first : high - first]
-            elif not self._keep:
+            elif not self._keep and last <= self._unneeded_before(start):
                 self._held.popleft()
                 self._held_from = last
             first = last
@@ -184,7 +192,7 @@ class RecordingWindows(ABC):
             if held >= _MIN_BLOCK_SAMPLES:
                 stretch = np.concatenate(waiting)
                 if not frames:
-                    stretch = _prepend_reflection(stretch)
+                    stretch = self._lead_in(stretch)
                 whole = (
                     (len(stretch) - N_FFT + HOP_LENGTH)
                     // HOP_LENGTH
@@ -199,7 +207,7 @@ class RecordingWindows(ABC):
             return
         stretch = np.concatenate([*waiting, np.zeros(N_FFT + HALF_WINDOW, np.float32)])
         if not frames:
-            stretch = _prepend_reflection(stretch)
+            stretch = self._lead_in(stretch)
         whole = max(0, (len(stretch) - N_FFT - HALF_WINDOW - N_FFT + HOP_LENGTH) // HOP_LENGTH)
         yield stretch[: -(N_FFT + HALF_WINDOW)], whole
         audible = -(-(samples + HALF_WINDOW) // HOP_LENGTH)
@@ -258,16 +266,14 @@ class WhisperFeatures(RecordingWindows):
         return (log_power(samples, self.n_mels)[:frames] for samples, frames in self._stretches())
 
 
-#: Begins the search of a device for the maximum of the log-mel power of a stretch; returns a
-#: function that waits for it.
-PeakSearch: TypeAlias = Callable[[NDArray[np.float32], int], Callable[[], float]]
+#: Begins the analysis of a stretch on a device; returns a function that waits for its statistics.
+Analysis: TypeAlias = Callable[[NDArray[np.float32], int], Callable[[], LogMelStats]]
 
 
-class WhisperSamples(RecordingWindows):
+class RecordingSamples(RecordingWindows):
     """Windows of samples of one recording, from which a device computes the log-mel features.
 
-    `search_peak` is called while the recording is read. It is not called for a recording that is
-    one window, whose maximum is that of the window.
+    `analyse` is called while the recording is read, unless it is one window.
     """
 
     row_width = HOP_LENGTH
@@ -277,62 +283,57 @@ class WhisperSamples(RecordingWindows):
         source: Recording,
         n_mels: int,
         window_frames: int,
-        search_peak: PeakSearch,
+        analyse: Analysis,
         *,
         check: Callable[[], None] | None = None,
         cached_seconds: float = CACHE_S,
     ) -> None:
-        self._search_peak = search_peak
-        self._unsearched: list[Stretch] = []
-        self._searches: deque[Callable[[], float]] = deque()
-        self._peak_so_far = LOG_FLOOR
+        self._analyse = analyse
+        self._unanalysed: list[Stretch] = []
+        self._analyses: deque[Callable[[], LogMelStats]] = deque()
+        self._found: list[LogMelStats] = []
         super().__init__(source, n_mels, window_frames, check=check, cached_seconds=cached_seconds)
 
-    def window(self, seek: int, size: int, *, silence: bool = False) -> SampleWindow:
-        """The window from frame `seek` of `size` frames of content; see WhisperFeatures.window."""
-        content = self._window_rows(seek, size)
-        count = (self.window_frames - 1) * HOP_LENGTH + N_FFT
-        samples = self._rows(seek, -(-count // HOP_LENGTH)).reshape(-1)[:count]
-        shape = self.window_frames, self.n_mels
-        if self._is_one_window and seek == 0 and content == self.window_frames:
-            return SampleWindow(samples, shape, None, content)
-        stats = np.zeros(3 * self.n_mels, np.float32)
-        stats[: self.n_mels] = self._peak
-        padding = float(_silence(self._peak)) if silence else 0.0
-        return SampleWindow(samples, shape, stats, content, padding)
-
     @cached_property
-    def _peak(self) -> float:
-        self._search()
-        while self._searches:
-            self._wait_for_search()
-        return self._peak_so_far
+    def stats(self) -> LogMelStats:
+        """The statistics of the recording, of at least one frame."""
+        self._begin_analyses()
+        while self._analyses:
+            self._found.append(self._analyses.popleft()())
+        return LogMelStats.of(self._found)
 
     @property
     def _is_one_window(self) -> bool:
         """Whether no frame past the first window overlaps the audio."""
         return self.samples + HALF_WINDOW <= self.window_frames * HOP_LENGTH
 
-    def _search(self) -> None:
-        """Begin to search for the maximum in what was read."""
-        for stretch in self._unsearched:
-            if len(self._searches) == _MAX_SEARCHES:
-                self._wait_for_search()
-            self._searches.append(self._search_peak(*stretch))
-        self._unsearched.clear()
+    def _begin_analyses(self) -> None:
+        for stretch in self._unanalysed:
+            if len(self._analyses) == _MAX_ANALYSES:
+                self._found.append(self._analyses.popleft()())
+            self._analyses.append(self._analyse(*stretch))
+        self._unanalysed.clear()
 
-    def _wait_for_search(self) -> None:
-        self._peak_so_far = max(self._peak_so_far, self._searches.popleft()())
+    def _window_samples(self, first: int, frames: int) -> NDArray[np.float32]:
+        """The samples that frames cover."""
+        count = (frames - 1) * HOP_LENGTH + N_FFT
+        return self._rows(first, -(-count // HOP_LENGTH)).reshape(-1)[:count]
 
     def _row_past_end(self) -> np.float32:
         return np.float32(0.0)
 
+    def _counted_frames(self, done: int, frames: int) -> int:
+        """How many frames of a stretch after `done` frames the statistics count."""
+        return frames
+
     def _first_reading(self) -> Iterator[NDArray[np.float32]]:
+        done = 0
         for samples, frames in self._stretches():
-            if frames:
-                self._unsearched.append((samples, frames))
+            if counted := self._counted_frames(done, frames):
+                self._unanalysed.append((samples, counted))
             if not self._is_one_window:
-                self._search()
+                self._begin_analyses()
+            done += frames
             yield _as_rows(samples, frames)
 
     def _finished(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -340,6 +341,20 @@ class WhisperSamples(RecordingWindows):
 
     def _reading(self) -> Iterator[NDArray[np.float32]]:
         return (_as_rows(*stretch) for stretch in self._stretches())
+
+
+class WhisperSamples(RecordingSamples):
+    """Windows of samples as Whisper's encoder takes them."""
+
+    def window(self, seek: int, size: int, *, silence: bool = False) -> SampleWindow:
+        """The window from frame `seek` of `size` frames of content; see WhisperFeatures.window."""
+        content = self._window_rows(seek, size)
+        samples = self._window_samples(seek, self.window_frames)
+        shape = self.window_frames, self.n_mels
+        if self._is_one_window and seek == 0 and content == self.window_frames:
+            return SampleWindow(samples, shape, None, content)
+        padding = float(_silence(self.stats.peak)) if silence else 0.0
+        return SampleWindow(samples, shape, self.stats.as_row(), content, padding)
 
 
 def _as_rows(samples: NDArray[np.float32], frames: int) -> NDArray[np.float32]:

@@ -27,7 +27,7 @@ STD_EPSILON = 1e-5  # added to the standard deviation
 _HALF_WINDOW = WIN_LENGTH // 2  # a frame is centred in its window
 _FFT_BATCH_FRAMES = 128  # they and their spectra fit the level-2 cache
 _FRAMES_PER_BLOCK = 1 << 14  # 164 s: summed or normalised at once
-_HANN_WINDOW = 0.5 - 0.5 * np.cos(
+HANN_WINDOW = 0.5 - 0.5 * np.cos(
     2.0 * np.pi * np.arange(WIN_LENGTH) / (WIN_LENGTH - 1)
 )  # symmetric
 
@@ -59,7 +59,7 @@ def raw_log_mel(
         cut = np.lib.stride_tricks.sliding_window_view(stretch, WIN_LENGTH)[::HOP_LENGTH]
         # float64 through the window, as in Whisper's front end: rounding of loud bands would show
         # in quiet ones. The 56 zeros to each side only shift the phase; one end gets all of them.
-        spectrum = np.fft.rfft(cut * _HANN_WINDOW, N_FFT)
+        spectrum = np.fft.rfft(cut * HANN_WINDOW, N_FFT)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
         logs[start:stop] = np.log(power @ bank + np.float32(LOG_ZERO_GUARD))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.audio.sample_window import SampleWindow
+from oscine.audio.sample_window import LogMelStats, SampleWindow
 from oscine.errors import DeviceMemoryError
 from oscine.models.padding import pad_to_multiple
 
@@ -105,14 +105,17 @@ class FeaturePlan:
         self.backend.write(self.length, np.full(1, frames, np.uint32))
         self._analysis.run()
 
-    def peak(self, samples: NDArray[np.float32], frames: int) -> float:
-        """The maximum of the log-mel power of that many frames of samples [n]."""
-        snapshots = []
+    def statistics(self, samples: NDArray[np.float32], frames: int) -> LogMelStats:
+        """The statistics of the log-mel power of that many frames of samples [n]."""
+        snapshots, parts = [], []
         for start in range(0, frames, self.frames):
             count, first = min(self.frames, frames - start), start * self.front_end.hop * WIDTH
             self.analyse(samples[first : first + self.front_end.sample_count(count)], count)
-            snapshots.append(self.backend.snapshot(self.stats))
-        return max(float(snapshot()[0][0, : self.n_mels].max()) for snapshot in snapshots)
+            snapshots.append((count, self.backend.snapshot(self.stats)))
+        for count, snapshot in snapshots:
+            values = snapshot()[0].reshape(3, -1).astype(np.float64)
+            parts.append(LogMelStats(count, values))
+        return LogMelStats.of(parts)
 
     def run(self, window: SampleWindow, target: ops.Tensor, number: int) -> None:
         """Compute the features of a window as window `number` of target [B · frames, M]."""

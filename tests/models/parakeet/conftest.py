@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.audio.mel_nemo import FeatureStats
 from oscine.engine.runner import Arrays, BatchEntry, SnapshotRow
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.sequences import Chunk, Emission, Hypothesis, empty_decisions
@@ -128,7 +129,9 @@ class Scripted:
 
 
 class Numbered:
-    """Features whose rows tell which frames they are."""
+    """Features whose rows tell which frames they are, unless `normalises` is set."""
+
+    normalises = False
 
     def __init__(self, frames: int) -> None:
         self.frames, self.released = frames, 0
@@ -136,6 +139,12 @@ class Numbered:
     def rows(self, first: int, last: int) -> Any:
         assert self.released <= first <= last <= self.frames
         return np.repeat(np.arange(first, last, dtype=np.float32)[:, None], 4, axis=1)
+
+    def window(self, first: int, last: int, *, self_normalised: bool = False) -> Any:
+        rows = self.rows(first, last)
+        if self_normalised and self.normalises:
+            return FeatureStats.of([rows]).normalised(rows)
+        return rows
 
     def release(self, before: int) -> None:
         self.released = max(self.released, before)

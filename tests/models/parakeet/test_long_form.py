@@ -16,7 +16,7 @@ from oscine.audio.speech import SpeechMap
 from oscine.audio.timeline import InMemory, Timeline
 from oscine.audio.vad import CHUNK_SAMPLES, Span, VadOptions
 from oscine.errors import Cancelled
-from oscine.models.parakeet.long_form import ChunkConfig, FrameRange, LongFormDecoder, plan_windows
+from oscine.models.parakeet.long_form import ChunkConfig, LongFormDecoder, plan_windows
 from oscine.models.parakeet.sequences import Chunk, Emission, Hypothesis, empty_decisions
 from oscine.models.parakeet.words import ModelInfo, WordTokens
 
@@ -63,28 +63,22 @@ def story(count: int, seed: int = 0, *, repeats: bool = False) -> list[WordToken
     return words
 
 
-class Plain(LongFormDecoder):
-    """The script tells windows by their first number, so nothing is normalised."""
-
-    def window_features(self, window: FrameRange) -> Any:
-        return self.features.rows(*window)
-
-
 def make_decoder(
     script: Hearing,
     frames: int,
     speech: SpeechMap | None = None,
     batch: int = 1,
     check: Any = None,
-    kind: type[LongFormDecoder] = Plain,
+    normalises: bool = False,
 ) -> LongFormDecoder:
     silent = Timeline.identity(frames * 160)
     everything = SpeechMap(
         frames / 100, frames * 160, None, None, silent, InMemory("x", np.zeros(0))
     )
     features: Any = Numbered(frames)
+    features.normalises = normalises
     text = ModelInfo(TOKENIZER, CONFIG, multilingual=False)
-    return kind(
+    return LongFormDecoder(
         script.submit, text, SHORT, speech or everything, features, None, batch,
         check or script.turn,
     )  # fmt: skip
@@ -173,7 +167,7 @@ def test_a_recording_that_is_one_window_is_heard_once_more_without_its_silence(
 ) -> None:
     """A second time with the very same frames would give the very same nothing."""
     script = Deaf()
-    one = make_decoder(script, frames, surrounded(frames, low, high), kind=LongFormDecoder)
+    one = make_decoder(script, frames, surrounded(frames, low, high), normalises=True)
     (word,) = one.decode_range(0, frames, lambda _: None)
     assert (word[0].start, word[0].id) == (low + 2 * FACTOR, 4)
     assert [len(mel) for mel in script.mels] == [frames, high - low]
@@ -184,7 +178,7 @@ def test_a_recording_that_is_one_window_is_heard_once_more_without_its_silence(
 def test_what_would_be_the_same_is_not_heard_once_more() -> None:
     for start, frames in ((0, 260), (0, 900), (100, 260)):
         script = Deaf()
-        one = make_decoder(script, frames, heard(frames), kind=LongFormDecoder)
+        one = make_decoder(script, frames, heard(frames), normalises=True)
         assert list(one.decode_range(start, frames, lambda _: None)) == []
         windows = [len(mel) for mel in script.mels]
         assert len(windows) == len(set(windows)) == (2 if start else 1)

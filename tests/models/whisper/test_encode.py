@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from oscine.audio.features import WhisperFeatures, WhisperSamples
+from oscine.audio.sample_window import LogMelStats
 from oscine.audio.timeline import InMemory
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
@@ -99,11 +100,11 @@ def test_windows_of_samples_are_encoded_as_their_features(
     noise = np.random.default_rng(3).standard_normal(3 * 160 * config.window_frames)
     recording = InMemory("noise", noise.astype(np.float32))
 
-    def search(samples: np.ndarray, frames: int) -> Callable[[], float]:
-        return lambda: runner.peak(samples, frames)
+    def analyse(samples: np.ndarray, frames: int) -> Callable[[], LogMelStats]:
+        return lambda: runner.log_mel_stats(samples, frames)
 
     features = WhisperFeatures(recording, config.n_mels, config.window_frames)
-    samples = WhisperSamples(recording, config.n_mels, config.window_frames, search)
+    samples = WhisperSamples(recording, config.n_mels, config.window_frames, analyse)
     spans = (0, config.window_frames), (170, config.window_frames), (40, 50)
     mels = [features.window(*span) for span in spans]
     runner.reserve(1, 6)

@@ -8,18 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.audio.sample_window import SampleWindow
 from oscine.engine.passes import pass_size
 from oscine.engine.plan_cache import PlanCache
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
+from oscine.models.front_end import FeaturePlan
 from oscine.models.parakeet import model
 from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.front_end import front_end
 from oscine.models.parakeet.sequences import ENCODED, AttentionWindow, EncodingMode, encoder_frames
 from oscine.models.parakeet.weights import EncoderWeights
-from oscine.ops import Backend, Plan, Tensor
+from oscine.ops import Backend, Plan, Tensor, upload
 
 MAX_WINDOWS = 2  # attention windows per shape whose plans are kept
 MAX_SHAPES = 12  # whose plans are kept; each has buffers of its own
+MAX_FEATURE_PLANS = 4  # lengths of windows of samples whose plans are kept
 MIN_FIXED_DISTANCE = 512  # encoder frames, 41 s
 MAX_BATCH_FRAMES = 6144  # encoder frames in one pass; larger batches take several passes
 
@@ -60,6 +64,9 @@ class EncoderRunner:
         self.rel_positions: list[Tensor] = []  # per layer, [2M - 1, d]
         self.max_distance = 0  # M
         self.plans: PlanCache[EncoderPlan] = PlanCache(MAX_SHAPES, EncoderPlan.release)
+        self.feature_plans: PlanCache[FeaturePlan] = PlanCache(
+            MAX_FEATURE_PLANS, FeaturePlan.release
+        )
         # While loading, so that another backend can still be chosen.
         self.prepare(self.shape([1]), config.attention_window)
 
@@ -108,7 +115,7 @@ class EncoderRunner:
         except DeviceMemoryError:
             if not len(self.plans):
                 raise
-        self.plans.clear()
+        self.clear_plans()
         return self.prepare(shape, mode)
 
     def prepare(self, shape: EncoderShape, mode: EncodingMode) -> EncoderPlan:
@@ -127,6 +134,20 @@ class EncoderRunner:
         if mode != ENCODED:
             made.plan(mode)
         return made
+
+    def feature_plan(self, frames: int) -> FeaturePlan:
+        """The plan from the samples of a window to its features, recorded on first use."""
+
+        def record() -> FeaturePlan:
+            constants = upload(self.backend, front_end(self.config.n_mels))
+            return FeaturePlan(self.backend, constants, frames)
+
+        return self.feature_plans.get(frames, record)
+
+    def clear_plans(self) -> None:
+        """Free all plans, with their buffers."""
+        self.plans.clear()
+        self.feature_plans.clear()
 
     def precompute_positions(self, max_distance: int) -> None:
         """Project the position table of every layer, for frames up to `max_distance` apart.
@@ -200,16 +221,22 @@ class EncoderPlan:
         e.backend.store(encoded, self.encoded)
 
     def encode(
-        self, mels: Sequence[NDArray[np.float32]], attention_window: AttentionWindow
+        self,
+        windows: Sequence[NDArray[np.float32] | SampleWindow],
+        attention_window: AttentionWindow,
     ) -> None:
-        """Upload mels [n, n_mels], padded to the shape, and run the encoder."""
+        """Upload mels [n, n_mels], or samples, padded to the shape, and run the encoder."""
         backend, config = self.encoder.backend, self.encoder.config
         frames = np.zeros(self.shape.inputs, np.uint32)
-        frames[: len(mels)] = [len(mel) for mel in mels]
-        backend.write(
-            self.mel,
-            self.pad_batch(mels, self.shape.frames * config.subsampling_factor, config.n_mels),
-        )
+        frames[: len(windows)] = [len(window) for window in windows]
+        rows = self.shape.frames * config.subsampling_factor
+        if not all(isinstance(window, SampleWindow) for window in windows):
+            nothing = np.zeros((0, config.n_mels), np.float32)
+            mels = [nothing if isinstance(each, SampleWindow) else each for each in windows]
+            backend.write(self.mel, self.pad_batch(mels, rows, config.n_mels))
+        for number, window in enumerate(windows):
+            if isinstance(window, SampleWindow):
+                self.encoder.feature_plan(rows).run(window, self.mel, number)
         backend.write(self.frames, frames)
         self.plan(attention_window).run()
 

@@ -85,6 +85,13 @@ class NemoFeatures:
         raw = np.concatenate(parts) if parts else np.zeros((0, self.n_mels), np.float32)
         return raw if self._statistics is None else self._statistics.normalised(raw)
 
+    def window(
+        self, first: int, last: int, *, self_normalised: bool = False
+    ) -> NDArray[np.float32]:
+        """The frames of `rows`, or with `self_normalised` normalised by their own statistics."""
+        rows = self.rows(first, last)
+        return FeatureStats.of([rows]).normalised(rows) if self_normalised else rows
+
     def release(self, before: int) -> None:
         """Free frames before this one; the caller does not request them again."""
         while not self._keep and self._held and self._held_from + len(self._held[0]) <= before:

@@ -12,17 +12,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
-from oscine.audio.mel_nemo import FeatureStats
 from oscine.audio.speech import SpeechMap
 from oscine.engine.generators import SequenceGenerator, Submit, run_concurrently
 from oscine.engine.sequence import EncoderInput
-from oscine.models.parakeet.features import NemoFeatures
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.merge import is_same_word, merge_words
+from oscine.models.parakeet.samples import Features
 from oscine.models.parakeet.sequences import Chunk, Hypothesis
 from oscine.models.parakeet.words import ModelInfo, WordTokens, group_words, to_tokens
 from oscine.ops import Backend
@@ -89,7 +85,7 @@ class LongFormDecoder:
         info: ModelInfo,
         chunk_config: ChunkConfig,
         speech: SpeechMap,
-        features: NemoFeatures,
+        features: Features,
         context_graph: ContextGraph | None,
         batch: int,
         check: Callable[[], None],
@@ -157,16 +153,12 @@ class LongFormDecoder:
 
     def decode_window(self, window: FrameRange) -> SequenceGenerator[list[WordTokens]]:
         """The words of a window."""
-        audio = EncoderInput(self.window_features(window), self.context)
+        features = self.features.window(*window, self_normalised=window in self.self_normalised)
+        audio = EncoderInput(features, self.context)
         found: Hypothesis = yield Chunk(audio, context_graph=self.context_graph)
         low, high = window
         tokens = to_tokens(found.emissions, self.tokenizer, low, self.subsampling_factor, high)
         return group_words(tokens, self.tokenizer)
-
-    def window_features(self, window: FrameRange) -> NDArray[np.float32]:
-        """Normalised features of a window, [frames, n_mels]."""
-        rows = self.features.rows(*window)
-        return FeatureStats.of([rows]).normalised(rows) if window in self.self_normalised else rows
 
     # -- speech without words -----------------------------------------------------------------
 

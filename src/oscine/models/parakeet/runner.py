@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.audio.sample_window import LogMelStats
 from oscine.engine import sequence
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
@@ -25,6 +26,8 @@ from oscine.models.parakeet.memory import (
 from oscine.models.parakeet.model import ctc_argmax, project_encoder
 from oscine.models.parakeet.sequences import Chunk, encoder_frames
 from oscine.models.parakeet.weights import ParakeetWeights
+
+STATS_FRAMES = 2560  # analysed at once; 20 to 24 s of a recording arrive at a time
 
 
 class ParakeetRunner:
@@ -106,7 +109,7 @@ class ParakeetRunner:
 
     def release(self, slots: int, encoder_slots: int, *, plans: bool = False) -> None:
         frames = self.memory.size.frames
-        self.encoder.plans.clear()
+        self.encoder.clear_plans()
         self.memory.clear()
         self.grow(Size(slots, encoder_slots, frames))
 
@@ -122,6 +125,10 @@ class ParakeetRunner:
             made.head.run()
             pairs = [(line, encoder_slots[number]) for line, number in enumerate(group)]
             ops.copy_starts(self.backend, made.out, self.memory["pool"], pairs)
+
+    def log_mel_stats(self, samples: NDArray[np.float32], frames: int) -> LogMelStats:
+        """The statistics of the log-mel power of consecutive frames of samples [n]."""
+        return self.encoder.feature_plan(STATS_FRAMES).statistics(samples, frames)
 
     def encoded(self, audio: EncoderInput) -> NDArray[np.float32]:
         """The encoder's output for one input, [T, d]."""

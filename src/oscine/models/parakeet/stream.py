@@ -11,10 +11,10 @@ from oscine.audio.io import Source
 from oscine.audio.speech import detect_speech
 from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel
-from oscine.models.parakeet.features import NemoFeatures
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.long_form import ChunkConfig, LongFormDecoder, resolve_batch_size
 from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.samples import recording_features
 from oscine.models.parakeet.words import ModelInfo, SegmentBuilder, WordTimer
 from oscine.models.transcription import (
     Progress,
@@ -42,6 +42,13 @@ class ParakeetStream(Transcription):
     ) -> None:
         super().__init__(model, source, options, progress, cancel)
         self._submit = partial(model.engine.submit, caller=self._caller)
+        self._features = partial(
+            recording_features,
+            runner=model.runner,
+            max_single_frames=chunk_config.max_single_frames,
+            submit=self._submit,
+            check=self._check_cancelled,
+        )
         self._batch = resolve_batch_size(options.batch_size, model.runner.backend)
         self._info, self._chunk_config = info, chunk_config
         self._options, self._context_graph = options, context_graph
@@ -56,7 +63,7 @@ class ParakeetStream(Transcription):
         options = self._options
         speech = detect_speech(source, vad=vad_options(options), check=self._check_cancelled)
         info = self._info
-        features = NemoFeatures(speech.recording, info.config.n_mels, check=self._check_cancelled)
+        features = self._features(speech.recording)
         self._add_speech(speech, channel, started)
         yield None
         decoder = LongFormDecoder(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.features import Recording, WhisperFeatures, WhisperSamples
+from oscine.audio.sample_window import LogMelStats
 from oscine.engine.sequence import Call
 from oscine.engine.sequence import Sequence as AnySequence
 from oscine.models.whisper.runner import WhisperRunner
@@ -31,8 +32,8 @@ def recording_windows(
     if not runner.backend.computes_features:
         return WhisperFeatures(recording, config.n_mels, config.window_frames, check=check)
 
-    def search_peak(samples: NDArray[np.float32], frames: int) -> Callable[[], float]:
-        call = Call(partial(WhisperRunner.peak, samples=samples, frames=frames))
+    def analyse(samples: NDArray[np.float32], frames: int) -> Callable[[], LogMelStats]:
+        call = Call(partial(WhisperRunner.log_mel_stats, samples=samples, frames=frames))
         return partial(submit(call).wait, check)
 
-    return WhisperSamples(recording, config.n_mels, config.window_frames, search_peak, check=check)
+    return WhisperSamples(recording, config.n_mels, config.window_frames, analyse, check=check)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.audio.sample_window import LogMelStats
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.sequence import Sequence as AnySequence
 from oscine.errors import UsageError
@@ -104,9 +105,9 @@ class WhisperRunner:
         windows = [audio.features for audio in inputs]
         self.encoder.encode(windows, encoder_slots, self.memory.cross_kv)
 
-    def peak(self, samples: NDArray[np.float32], frames: int) -> float:
-        """The maximum of the log-mel power of consecutive frames of samples [n], in log10 units."""
-        return self.encoder.feature_plan().peak(samples, frames)
+    def log_mel_stats(self, samples: NDArray[np.float32], frames: int) -> LogMelStats:
+        """The statistics of the log-mel power of consecutive frames of samples [n]."""
+        return self.encoder.feature_plan().statistics(samples, frames)
 
     def encode_one(self, mel: Window) -> NDArray[np.float32]:
         """The encoder's output [S, d] for a window [2S, n_mels]; UsageError for other shapes."""
