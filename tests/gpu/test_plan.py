@@ -78,7 +78,7 @@ def dispatches_of(graph: list[Op]) -> tuple[list[Dispatch], list[Buffer]]:
             slots.append(Buffer(made.nbytes))
             made.buffer = slots[-1]
         reads = [results[number % len(results)] for number in op.reads] if results else []
-        found.append(Dispatch("op", None, (*reads, made), (1, 1, 1)))
+        found.append(Dispatch("op", (*reads, made), (1, 1, 1)))
         results.append(made)
     return found, slots
 

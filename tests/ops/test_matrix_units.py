@@ -109,7 +109,7 @@ REPLACED: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
         (
             *IN_ALL,
             (r"const PITCH: u32 = DEPTH8 \+ 1u;", "const PITCH: u32 = DEPTH8;"),
-            (r"const SUMS_PITCH: u32 = 9u;", "const SUMS_PITCH: u32 = 8u;"),
+            (r"const SUMS_PITCH: u32 = FOURS \+ 1u;", "const SUMS_PITCH: u32 = FOURS;"),
         ),
     ),
     "attention_matrix": (("tile", "rows"), IN_ATTENTION),
@@ -178,7 +178,7 @@ def test_tiles_without_matrix_units(
             linear_case(130, 2056, 136, True, activation="gelu", add=True),
             ("to_f16", "gemm_matrix"),
         ),
-        (conv1d_windows_case(45, 72, 70, 2, True, batch=3), ("to_f16", "gemm_matrix")),
+        (conv1d_windows_case(45, 72, 68, 2, True, batch=3), ("to_f16", "gemm_matrix")),
         (
             projected_attention_case(33, 2, 16, batch=2),
             ("to_f16", "gemm_matrix", "attention_matrix"),

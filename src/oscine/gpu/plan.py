@@ -8,13 +8,13 @@ so that pipelines may compile until then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import Device, native_api
-from oscine.gpu.kernels import Pipeline
+from oscine.gpu.kernels import Parameter, Pipeline
 from oscine.gpu.memory import Memory
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
@@ -30,10 +30,11 @@ class Dispatch:
     """One kernel launch over tensors, in binding order."""
 
     kernel: str
-    pipeline: Pipeline
     tensors: tuple[Tensor, ...]
     grid: tuple[int, int, int]
     flops: float = 0.0  # floating-point operations, to split plans into submits
+    parameters: dict[str, Parameter] = field(default_factory=dict)  # of the kernel
+    pipeline: Pipeline = field(init=False)  # begun when the recording of the plan ends
 
 
 @dataclass(frozen=True, eq=False, slots=True)

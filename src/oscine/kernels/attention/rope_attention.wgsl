@@ -9,7 +9,7 @@
 // splits, W + 4] of sums that are not divided, and (top, total): see rope_attention_reduce.wgsl.
 // Launch (HEADS, B·L, splits).
 // use _talker_state
-// use _store_f32 for STORE: f32, f16
+// use _store_f32 for CACHE: f32, f16
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;

@@ -3,7 +3,7 @@
 // at or past the length of b are not written; with WITHIN_FRAME all rows count.
 // Launch (KEY_HEADS, B·L).
 // use _talker_state
-// use _store_f32 for STORE: f32, f16
+// use _store_f32 for CACHE: f32, f16
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;

@@ -43,6 +43,17 @@ fn w_at(output: u32, k4: u32) -> vec4<f32> {
   return vec4<f32>();
 }
 
+// Of SPLITS parts of the depth each part stores its sums, which gemm_reduce.wgsl finishes.
+fn store_sum(row: u32, output: u32, sum: f32, part: u32) {
+  if (row < ROWS && output < OUTPUTS) {
+    if (SPLITS > 1u) {
+      y[(part * ROWS + row) * STRIDE + OFFSET + output] = sum;
+      return;
+    }
+    y[row * STRIDE + OFFSET + output] = epilogue(row, output, sum);
+  }
+}
+
 var<private> part: u32;  // of the depth
 
 fn store(row: u32, output: u32, sums: vec4<f32>) {

@@ -41,11 +41,12 @@ class Gemm(Recorder):
 
     def can_use_matrix_units(self, rows: int, linear: Linear, **layout: int) -> bool:
         """Whether matrix units take a product with this `layout` in vec4s: they need pairs of
-        them."""
+        them, and store four outputs at a time."""
         if not self.matrix or rows <= MAX_SKINNY_ROWS:
             return False
+        parts = linear.weight.parts or (linear.weight,)
         even = not any(value % 2 for value in layout.values())
-        return even and is_half((linear.weight.parts or (linear.weight,))[0])
+        return even and is_half(parts[0]) and not any(part.shape[0] % 4 for part in parts)
 
     def gemm(
         self,

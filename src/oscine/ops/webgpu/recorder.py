@@ -18,6 +18,7 @@ from oscine.gpu.memory import Memory
 from oscine.gpu.plan import BufferPool, Dispatch, Plan, ProbePoint
 from oscine.gpu.profile import profile_from_env
 from oscine.gpu.tensor import Tensor
+from oscine.ops.webgpu.fuse import fuse_f16_stores
 
 MAX_WORKGROUPS = 65535  # workgroups along one axis
 WORKGROUP = 128  # invocations, unless a kernel has reasons of its own
@@ -117,11 +118,15 @@ class Recorder:
 
     @contextmanager
     def recording(self, until: Tensor | None) -> Iterator[list[Dispatch]]:
-        """Collect the dispatches of ops called inside in the yielded list."""
+        """Collect the dispatches of ops called inside in the yielded list, whose kernels begin
+        to compile at the end."""
         before = self.dispatches, self.probe_points, self.until
         self.dispatches, self.probe_points, self.until = [], [], until
         try:
             yield self.dispatches
+            fuse_f16_stores(self.dispatches, self.probe_points)
+            for dispatch in self.dispatches:
+                dispatch.pipeline = self.pipelines.get(dispatch.kernel, **dispatch.parameters)
         finally:
             self.dispatches, self.probe_points, self.until = before
 
@@ -198,12 +203,11 @@ class Recorder:
                 f"{self.name}: {kernel} would take {max(x, y, z)} workgroups in a row, "
                 f"{MAX_WORKGROUPS} are the most"
             )
-        pipeline = self.pipelines.get(kernel, **parameters)
-        self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
+        self.dispatches.append(Dispatch(kernel, bound, (x, y, z), work, parameters))
 
 
 def stored_as(tensor: Tensor) -> str:
-    """The dtype in which a kernel stores its results: its choice STORE."""
+    """The dtype in which a kernel stores: its choice STORE, or CACHE for keys and values."""
     return "f16" if is_half(tensor) else "f32"
 
 
