@@ -259,6 +259,8 @@ def main() -> None:
     options.rows = options.rows.split(",")
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"there is no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    if options.compare and not options.compare.exists():
+        parser.error(f"{options.compare} is not there; a run without --compare writes --ratios")
     options.logs.mkdir(parents=True, exist_ok=True)
     before = read_ratios(options.compare) if options.compare else {}
     rows = []
