@@ -13,7 +13,9 @@ class _AtFirstUse:
 
     def __getattr__(self, name: str) -> Any:
         with needed("av", "audio of another type or rate", "give samples at 16 kHz as an array"):
-            return getattr(import_module("av"), name)
+            value = getattr(import_module("av"), name)
+        self.__dict__[name] = value  # next time it is found without this function
+        return value
 
 
 if TYPE_CHECKING:
