@@ -187,13 +187,31 @@ def test_work_cut_into_submits_gives_the_same(gpu: Gpu, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         plan, "submit", lambda steps, times: (submits.append(len(steps)), submit(steps, times))
     )
-    monkeypatch.setattr(plans, "MAX_SUBMIT_FLOPS", plan.flops / 3)
+    plan.max_submit_flops = plan.flops / 3
     gpu.write(given_, values(20, 16, 3))
     plan.run(2)
     assert np.array_equal(gpu.read(out), whole)
     assert sum(submits) == 2 * len(plan.bound)
     assert len(submits) >= 6
     assert max(submits) < len(plan.bound)
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "flops"),
+    [
+        ("CPU", {"subgroups"}, 30e9),
+        ("IntegratedGPU", {"f16"}, 30e9),
+        ("Unknown", set(), 30e9),
+        ("DiscreteGPU", {"subgroups", "f16"}, 300e9),
+        ("DiscreteGPU", {"subgroups", "f16", "matrix"}, 1e12),
+        ("IntegratedGPU", {"matrix"}, 1e12),
+    ],
+)
+def test_a_faster_kind_of_gpu_has_more_work_in_a_submit(
+    kind: str, features: set[str], flops: float
+) -> None:
+    device = SimpleNamespace(features=features, adapter=SimpleNamespace(adapter_type=kind))
+    assert plans.max_submit_flops(device) == flops  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu
@@ -207,7 +225,7 @@ def test_many_small_runs_go_in_few_submits(gpu: Gpu, monkeypatch: pytest.MonkeyP
     gpu.write(given_, values(2, 16, 4))
     plan.run(5)
     assert times == [5]
-    monkeypatch.setattr(plans, "MAX_SUBMIT_FLOPS", plan.flops * 2)
+    plan.max_submit_flops = plan.flops * 2
     plan.run(5)
     assert times == [5, 2, 2, 1]
 

@@ -21,8 +21,10 @@ from oscine.gpu.tensor import Tensor
 from oscine.probe import Probe, current_probe
 
 #: Drivers kill a submit that runs for seconds, so plans are split into submits of about this much
-#: work: 0.3 s on the slowest GPU that is considered (100 GFLOP/s).
-MAX_SUBMIT_FLOPS = 30e9
+#: work, in floating-point operations: 0.3 s on the slowest integrated GPU (100 GFLOP/s) and the
+#: slowest discrete one (1 TFLOP/s) that are considered, and 0.1 s on the slowest matrix units
+#: (10 TFLOP/s).
+SUBMIT_FLOPS, DISCRETE_SUBMIT_FLOPS, MATRIX_SUBMIT_FLOPS = 30e9, 300e9, 1e12
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +87,14 @@ class BufferPool:
         return self.buffers[-1]
 
 
+def max_submit_flops(device: Device) -> float:
+    """The floating-point operations that one submit may have on a device."""
+    if "matrix" in device.features:
+        return MATRIX_SUBMIT_FLOPS
+    is_discrete = device.adapter.adapter_type == "DiscreteGPU"
+    return DISCRETE_SUBMIT_FLOPS if is_discrete else SUBMIT_FLOPS
+
+
 BoundDispatch = tuple[Any, Any, tuple[int, int, int], str]  # pipeline, bind group, grid, kernel
 
 
@@ -108,6 +118,7 @@ class Plan:
         self.probe_points = sorted(probe_points, key=lambda point: point.after)
         self.memory, self.releases = pool.memory, pool.memory.releases
         pool.assign(self.dispatches)
+        self.max_submit_flops = max_submit_flops(device)
         self.flops = sum(d.flops for d in self.dispatches)
 
     @cached_property
@@ -158,11 +169,11 @@ class Plan:
             for _ in range(times):
                 self.run_with_probe(probe)
             return
-        if self.flops > MAX_SUBMIT_FLOPS:
+        if self.flops > self.max_submit_flops:
             for _ in range(times):
                 self.submit_range(0, len(self.dispatches))
             return
-        at_once = max(1, int(MAX_SUBMIT_FLOPS / max(self.flops, 1.0)))
+        at_once = max(1, int(self.max_submit_flops / max(self.flops, 1.0)))
         if self.profile is not None and self.profile.by_kernel:
             at_once = 1  # there are few queries
         while times > 0:
@@ -174,7 +185,7 @@ class Plan:
         work = 0.0
         for index in range(start, stop):
             work += self.dispatches[index].flops
-            if work >= MAX_SUBMIT_FLOPS or index == stop - 1:
+            if work >= self.max_submit_flops or index == stop - 1:
                 self.submit(self.bound[start : index + 1], 1)
                 start, work = index + 1, 0.0
 
