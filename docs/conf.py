@@ -18,8 +18,8 @@ CONTENTS = {
         *("tests/README", "CHANGELOG"),
     ),
     "Measurements": (
-        *("benchmarks/README", "benchmarks/gpu", "benchmarks/cpu", "benchmarks/accuracy"),
-        *("benchmarks/long", "benchmarks/words", "examples/README"),
+        *("benchmarks/README", "benchmarks/gpu", "benchmarks/NOTES", "benchmarks/cpu"),
+        *("benchmarks/accuracy", "benchmarks/long", "benchmarks/words", "examples/README"),
     ),
 }
 
