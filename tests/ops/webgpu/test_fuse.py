@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+from oscine import ops
+from oscine.gpu.kernels import choices_of, kernel_files
 from oscine.gpu.plan import Dispatch, ProbePoint
 from oscine.gpu.tensor import Tensor
+from oscine.ops.webgpu import Gpu
 from oscine.ops.webgpu.fuse import fuse_f16_stores
 
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
@@ -86,3 +91,38 @@ def test_probes_show_the_float16_at_the_same_place() -> None:
     assert [(p.name, p.tensor is (last if p.name == "last" else z), p.after) for p in points] == [
         ("y", True, 1), ("z", True, 1), ("last", True, 2)
     ]  # fmt: skip
+
+
+def normalise(gpu: Gpu) -> Tensor:
+    norm = ops.LayerNorm(gpu.upload(noise(64)), gpu.upload(noise(64)))
+    return gpu.layer_norm(gpu.upload(noise(70, 64)), norm)
+
+
+def convolve(gpu: Gpu) -> Tensor:
+    conv = ops.Linear(gpu.upload(noise(9, 64)), gpu.upload(noise(64)))
+    lengths = ops.SeqLengths(gpu.upload(np.array([20, 35], np.uint32)))
+    return gpu.conformer_conv(gpu.upload(noise(70, 128)), conv, lengths)
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", [normalise, convolve])
+def test_the_store_rounds_as_the_conversion_does(gpu: Gpu, op: Callable[[Gpu], Tensor]) -> None:
+    single, half = gpu.zeros((70, 64)), gpu.zeros((70, 64), np.float16)
+    gpu.record(lambda: gpu.store(op(gpu), single)).run()
+    plan = gpu.record(lambda: gpu.store(op(gpu), half))
+    plan.run()
+    assert [d.parameters["STORE"] for d in plan.dispatches] == ["f16"]
+    np.testing.assert_array_equal(gpu.read(half), gpu.read(single).astype(np.float16))
+
+
+@pytest.mark.gpu
+def test_every_kernel_with_the_choice_compiles_with_it(gpu: Gpu) -> None:
+    names = [name for name in kernel_files() if name[0] != "_" and "STORE" in choices_of(name)]
+    plain = [name for name in names if "matrix" not in name]
+    assert {"layer_norm", "conformer_conv", "conv_subsampling_first"} <= set(plain)
+    for name in names if gpu.matrix else plain:
+        gpu.pipelines.get(name, STORE="f16").wait()

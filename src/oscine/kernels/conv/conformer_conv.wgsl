@@ -3,6 +3,7 @@
 // g is 0 outside the first ceil(frames / PER) rows of b, and y at rows past them.
 // A workgroup gates the rows it needs once: FRAMES + TAPS - 1 of 16 columns, at most 64 rows.
 // Launch (ceil(WIDTH4 / 16), ceil(ROWS / FRAMES), BATCH).
+// use _store_f32 for STORE: f32, f16
 const ROWS: u32 = 1u;
 const WIDTH4: u32 = 1u;
 const TAPS: u32 = 9u;
@@ -14,7 +15,7 @@ const BIAS: bool = false;
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> frames: array<u32>;
-@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<Stored>;
 
 var<workgroup> gated: array<vec4<f32>, 1024>;  // [64 rows][16 columns]
 
@@ -61,6 +62,6 @@ fn main(
       }
       sum *= sigmoid(sum);
     }
-    y[(b * ROWS + t) * WIDTH4 + column] = sum;
+    y[(b * ROWS + t) * WIDTH4 + column] = stored(sum);
   }
 }

@@ -6,6 +6,7 @@
 // from tile[1] on depend on: row r of it is row (tile[1] - 1) LEVEL + 1 + r of the whole image.
 // y is the tile [.., COUNT, WIDTH, C], or with LEVEL = 1 the whole [BATCH, ROWS, WIDTH, C].
 // Launch (ceil(WIDTH·C4 / 64), COUNT, state).
+// use _store_f32 for STORE: f32, f16
 const BATCH: u32 = 1u;
 const N: u32 = 1u;
 const MELS: u32 = 8u;
@@ -23,7 +24,7 @@ const ROWS: u32 = 1u;
 @group(0) @binding(4) var<storage, read> depthwise_bias: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> frames: array<u32>;
 @group(0) @binding(6) var<storage, read> tile: array<u32>;
-@group(0) @binding(7) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> y: array<Stored>;
 
 fn sound(b: u32, length: i32, t: i32, f: i32) -> f32 {
   if (t < 0 || t >= length || f < 0 || f >= i32(MELS)) {
@@ -83,5 +84,5 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   if (LEVEL == 1u) {
     to = b * ROWS + u32(row);
   }
-  y[(to * WIDTH + f) * C4 + c] = sum;
+  y[(to * WIDTH + f) * C4 + c] = stored(sum);
 }

@@ -2,6 +2,7 @@
 // weight [9, C] as time, frequency. Rows of x at or past ceil(frames / PER) and edges count as 0.
 // Tiles and y as in conv_subsampling_first: row r of this one is row (tile[1] - 1) LEVEL + 1 + r.
 // Launch (ceil(WIDTH·C4 / 64), COUNT, state).
+// use _store_f32 for STORE: f32, f16
 const BATCH: u32 = 1u;
 const PER: u32 = 4u;
 const BEFORE: u32 = 4u;
@@ -16,7 +17,7 @@ const ROWS: u32 = 1u;
 @group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> frames: array<u32>;
 @group(0) @binding(4) var<storage, read> tile: array<u32>;
-@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> y: array<Stored>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
@@ -47,5 +48,5 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   if (LEVEL == 1u) {
     to = b * ROWS + u32(row);
   }
-  y[(to * WIDTH + f) * C4 + c] = sum;
+  y[(to * WIDTH + f) * C4 + c] = stored(sum);
 }
