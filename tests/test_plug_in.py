@@ -138,11 +138,11 @@ def test_its_models_are_known_by_name(
     [
         (
             ["--beam-size", "5"],
-            "Tone does not support beam_size: leave it out, or use a Whisper model",
+            "Tone does not support --beam-size: leave it out, or use a Whisper model",
         ),
-        (["--word-timestamps"], "Tone does not support word_timestamps: leave it out"),
-        (["--no-vad"], "Tone does not support vad_filter: leave it out"),
-        (["--max-audio-seconds", "1"], "tones.wav: is longer than the 1 s of max_audio_seconds"),
+        (["--word-timestamps"], "Tone does not support --word-timestamps: leave it out"),
+        (["--no-vad"], "Tone does not support --vad-filter: leave it out"),
+        (["--max-audio-seconds", "1"], "tones.wav: is longer than the 1 s of --max-audio-seconds"),
         (["--live"], "tone-tiny cannot transcribe live audio, only whole recordings"),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_it_lacks_is_refused_by_name(
         packages=(installed(tmp_path / "site"),),
     )  # fmt: skip
     assert run.stdout == "" and told in run.stderr and run.stderr.count("\n") == 1
-    assert run.returncode == (1 if "max_audio_seconds" in told else 2)
+    assert run.returncode == (1 if "--max-audio-seconds" in told else 2)
 
 
 def test_it_cannot_speak(tmp_path: Path, home: Path) -> None:

@@ -372,7 +372,7 @@ def test_a_recording_longer_than_allowed_is_refused_from_its_header(monkeypatch)
             next(open_source(source, name="talk").with_max_duration(0.2).blocks())
         assert str(caught.value) == (
             "talk: is longer than the 0.2 s of max_audio_seconds; "
-            "cut it, or raise --max-audio-seconds"
+            "cut it, or raise max_audio_seconds"
         )
 
 

