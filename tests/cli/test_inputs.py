@@ -286,6 +286,10 @@ def test_a_result_file_is_named_with_its_suffix(model: Any, recordings: Recordin
         (["a.wav", "-f", "srt", "-o", "out.txt"], "out.txt does not fit --output-format srt; leav"),
         (["a.wav", "-f", "all", "-o", "out.txt"], "out.txt does not fit --output-format all; leav"),
         (["note.txt", "-o", "note.txt"], "note.txt would be overwritten by its own transcript"),
+        (
+            ["a.wav", "-o", "-"],
+            "--output-dir -: leave it out, and the text goes to standard output",
+        ),
     ],
 )
 def test_one_result_file_has_one_recording(
@@ -295,4 +299,4 @@ def test_one_result_file_has_one_recording(
     assert transcribe(*arguments) == 2
     error = capsysbinary.readouterr().err.decode()
     assert problem in error and error.count("\n") == 1
-    assert model.loaded == [] and not Path("out.txt").exists()
+    assert model.loaded == [] and not Path("out.txt").exists() and not Path("-").exists()

@@ -188,7 +188,10 @@ def named_format(output: str | None) -> str | None:
     """The format of --output-dir if that names a result file, such as talk.srt; None for a folder.
 
     An existing folder, and a path with a separator at its end, are folders whatever their names.
+    Raises UsageError for `-`, which is no folder: without the option a text is printed.
     """
+    if output == "-":
+        raise UsageError('output_dir="-": leave it out, and the text goes to standard output')
     if output is None or output.endswith(("/", os.sep)) or os.path.isdir(expand_user(output)):
         return None
     suffix = Path(output).suffix.lower().removeprefix(".")
