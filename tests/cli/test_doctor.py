@@ -254,3 +254,20 @@ def test_the_adapter_at_hand(
     checked = [row for row in found["kernels"] if row["kernels"]]
     assert len(checked) == len(SELF_CHECK)
     assert all(row["passed"] and 0 <= row["error"] <= row["limit"] for row in checked)
+
+
+def test_long_checks_tell_how_far_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Also where stderr is no terminal; a quick check says nothing."""
+    now = iter(range(1000))
+    monkeypatch.setattr(doctor, "monotonic", lambda: next(now))
+    monkeypatch.setattr(doctor, "PROGRESS_S", len(CASES) / 2)
+    monkeypatch.setattr(doctor.gpu_device, "open_device", lambda adapter: None)
+    monkeypatch.setattr(doctor, "Gpu", lambda device: None)
+    monkeypatch.setattr(doctor, "run_case", lambda gpu, case: Result(case, 0.0, ()))
+    assert len(doctor.check_kernels(CARD)) == len(CASES)
+    (first, *_) = lines = capsys.readouterr().err.splitlines()
+    half = -(-len(CASES) // 2) - 1
+    assert first == f"oscine: {CARD.title}: {half} of {len(CASES)} kernel checks are done"
+    assert len(lines) == 1

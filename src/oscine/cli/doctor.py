@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from oscine.backends import ALL, close, failure_reasons, find_gpu, list_gpus, parse_device
 from oscine.cli.common import set_up_logging
-from oscine.cli.console import write_stdout
+from oscine.cli.console import warn, write_stdout
 from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.cli.option_names import use_flags
 from oscine.errors import DeviceError
@@ -21,6 +22,8 @@ from oscine.gpu.device import Adapter
 from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.webgpu import Gpu
 from oscine.terminal import printable
+
+PROGRESS_S = 5.0  # between two lines of progress
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -96,12 +99,22 @@ def is_gpu_missing(choice: str, adapter: object) -> bool:
 
 
 def check_kernels(adapter: Adapter) -> list[Result]:
-    """Run every op case on an adapter; no results if it cannot be opened or fails meanwhile."""
+    """Run every op case on an adapter; no results if it cannot be opened or fails meanwhile.
+
+    A line on stderr tells how far it is, every PROGRESS_S seconds.
+    """
+    results: list[Result] = []
+    shown = monotonic()
     try:
         gpu = Gpu(gpu_device.open_device(adapter))
-        return [run_case(gpu, case) for case in CASES]
+        for case in CASES:
+            if monotonic() - shown >= PROGRESS_S:
+                warn(f"{adapter.title}: {len(results)} of {len(CASES)} kernel checks are done")
+                shown = monotonic()
+            results.append(run_case(gpu, case))
     except DeviceError:
         return []
+    return results
 
 
 def build_report(choice: str) -> dict[str, Any]:
