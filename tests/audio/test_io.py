@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import re
 import struct
 import sys
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oscine.audio import decoder_pool
 from oscine.audio import io as audio_io
 from oscine.audio.io import decode, open_source
 from oscine.errors import AudioError, NonFiniteError, UsageError
@@ -419,3 +421,26 @@ def test_a_pipe_without_any_temporary_folder_is_one_line(monkeypatch: pytest.Mon
         list(source.blocks())
     said = r"pipe: cannot be kept aside in any temporary folder \(No usable .*set TMPDIR to"
     assert re.match(said, str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize(
+    ("change", "value"), [("with_track", 1), ("with_channel", 1), ("with_max_duration", 60.0)]
+)
+def test_a_view_of_a_recording_does_not_read_it(monkeypatch, change, value):
+    """What is no file is read whole to pickle it, and not before."""
+    reads = []
+    read_all = decoder_pool.read_all
+    monkeypatch.setattr(
+        decoder_pool, "read_all", lambda name, file: reads.append(name) or read_all(name, file)
+    )
+    source = open_source(io.BytesIO(WAV), name="talk")
+    same = getattr(source, change)(value)
+    assert reads == [] and same is not source and same.warned is source.warned
+    np.testing.assert_array_equal(
+        np.concatenate(list(same.blocks())), np.concatenate(list(source.blocks()))
+    )
+    kept = pickle.loads(pickle.dumps(same))
+    assert reads == ["talk"]
+    np.testing.assert_array_equal(
+        np.concatenate(list(kept.blocks())), np.concatenate(list(source.blocks()))
+    )

@@ -71,6 +71,12 @@ class Source(ABC):
         self.quiet = False  # whether warnings are suppressed
         self.is_file = False  # whether it is a file, which can be read again later
 
+    def __copy__(self) -> Source:
+        """A copy over the same recording, whose bytes copy() would otherwise read as for pickle."""
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        return same
+
     @abstractmethod
     def channels(self) -> int:
         """Number of channels. Raises AudioError if the recording cannot be read."""
