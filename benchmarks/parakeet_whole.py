@@ -26,12 +26,13 @@ import transducer
 from numpy.typing import NDArray
 
 from oscine.audio.io import open_source
+from oscine.audio.mel import HOP_LENGTH
 from oscine.backends import choose_backend
 from oscine.bench import made_sound, time_once
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
-from oscine.models.parakeet.features import NemoFeatures
 from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.samples import recording_features
 from oscine.models.parakeet.sequences import Chunk, Hypothesis
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.threads import available_cores
@@ -51,20 +52,20 @@ def made_up(options: argparse.Namespace) -> ParakeetWeights:
     return replace(whole, config=config, transducer=head.transducer, ctc=None)
 
 
-def encoder_input(samples: NDArray[np.float32], mels: int) -> EncoderInput:
-    """A recording of one chunk as the encoder takes it."""
-    features = NemoFeatures(open_source(samples), mels)
-    return EncoderInput(features.rows(0, features.frames))
+def encoder_input(engine: Engine[ParakeetRunner], samples: NDArray[np.float32]) -> EncoderInput:
+    """A recording of one chunk as `transcribe` submits it: its samples, or on the host its mel."""
+    most = len(samples) // HOP_LENGTH + 1  # frames: all of it in one window
+    features = recording_features(open_source(samples), engine.runner, most, engine.submit)
+    return EncoderInput(features.window(0, features.frames))
 
 
 def recognise(
     engine: Engine[ParakeetRunner], recordings: list[NDArray[np.float32]], pool: ThreadPoolExecutor
 ) -> list[Hypothesis]:
     """All recordings at once, each submitted as soon as it has features."""
-    mels = engine.runner.config.n_mels
 
     def submit(samples: NDArray[np.float32]) -> Chunk:
-        chunk = Chunk(encoder_input(samples, mels))
+        chunk = Chunk(encoder_input(engine, samples))
         engine.submit(chunk)
         return chunk
 
@@ -91,7 +92,7 @@ def main() -> None:
     assert weights.transducer is not None and weights.transducer.joint_out.bias is not None
     bias, first = (
         weights.transducer.joint_out.bias.copy(),
-        encoder_input(recordings[0], parakeet.MELS),
+        encoder_input(engine, recordings[0]),
     )
     transducer.at_pace(engine, bias, [first], options.seconds * LABELS_A_SECOND)
     with ThreadPoolExecutor(available_cores()) as pool:
