@@ -94,16 +94,22 @@ def test_precision_is_that_of_the_option(capsys: Capture) -> None:
     ("arguments", "said"),
     [
         (("--device", "all"), "bench measures one device: use gpu:N"),
-        (("--batches", "0"), "batches must be 1 to 128, not 0"),
-        (("--batches", "1,x"), "'x' is not a whole number"),
-        (("--repeats", "0"), "repeats must be 1 to 1000, not 0"),
-        (("--seconds", "0"), "seconds must be 0.1 to 7200, not 0"),
+        (("--batches", "0"), "oscine: --batches must be 1 to 128, not 0"),
+        (("--batches", "1,x"), "oscine: --batches: 'x' is not a whole number"),
+        (("--batches", ""), "oscine: --batches: '' is not a whole number"),
+        (("--repeats", "0"), "oscine: --repeats must be 1 to 1000, not 0"),
+        (("--seconds", "0"), "oscine: --seconds must be 0.1 to 7200, not 0"),
     ],
 )
 def test_values_that_cannot_be(capsys: Capture, arguments: tuple[str, ...], said: str) -> None:
     assert run(["bench", str(GOLDENS / "whisper_multi"), *arguments]) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+def test_an_empty_name_is_not_the_default_model(capsys: Capture) -> None:
+    assert run(["bench", "", "--device", "cpu"]) == 2
+    assert capsys.readouterr().err == "oscine: the name of a model is empty\n"
 
 
 def test_a_family_without_a_benchmark_is_refused_before_it_is_loaded(

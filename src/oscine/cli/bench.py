@@ -89,15 +89,15 @@ def bench(
     """
     sizes = None if batches is None else parse_batches(batches)
     if not 1 <= repeats <= 1000:
-        raise UsageError(f"repeats must be 1 to 1000, not {repeats}")
+        raise UsageError(f"--repeats must be 1 to 1000, not {repeats}")
     if seconds is not None and not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        raise UsageError(f"seconds must be {MIN_SECONDS} to {MAX_SECONDS}, not {seconds:g}")
+        raise UsageError(f"--seconds must be {MIN_SECONDS} to {MAX_SECONDS}, not {seconds:g}")
     if device == "all":
         raise UsageError("bench measures one device: use gpu:N")
     check_device(device)
     set_threads(threads)
     set_up_logging(verbose=False)
-    name = model or registry.default_model("transcribe")
+    name = registry.default_model("transcribe") if model is None else model
     how = LoadOptions(device=device, dtype=dtype, offline=offline)
     report = measure(name, how, sizes, seconds, repeats)
     if as_json:
@@ -111,10 +111,13 @@ def bench(
 
 def parse_batches(text: str) -> tuple[int, ...]:
     """Batch sizes of a list such as "1,4,16". Raises UsageError."""
-    sizes = sorted({parse_int(part) for part in text.split(",")})
+    try:
+        sizes = sorted({parse_int(part) for part in text.split(",")})
+    except typer.BadParameter as problem:
+        raise UsageError(f"--batches: {problem.message}") from None
     for size in sizes:
         if not 1 <= size <= MAX_BATCH:
-            raise UsageError(f"batches must be 1 to {MAX_BATCH}, not {size}")
+            raise UsageError(f"--batches must be 1 to {MAX_BATCH}, not {size}")
     return tuple(sizes)
 
 
