@@ -90,7 +90,7 @@ def speech_step(arguments: argparse.Namespace) -> Step:
             rows[number]["length"], rows[number]["limit"] = 1, 1 << 30
         talker.backend.write(state, rows)
 
-    return Step(talker.backend, talker.step(arguments.batch), prepare)
+    return Step(talker.backend, talker.step_plan(arguments.batch), prepare)
 
 
 def parakeet_step(arguments: argparse.Namespace) -> Step:
@@ -99,7 +99,7 @@ def parakeet_step(arguments: argparse.Namespace) -> Step:
     backend = choose_backend(arguments.device)
     executor = ParakeetRunner(made_up(options), backend).executor(None)  # type: ignore[arg-type]
     rows = backend.bucket_rows(arguments.batch)
-    plan = executor.step(rows, ())
+    plan = executor.step_plan(rows, ())
     assert isinstance(plan, Plan)
     state = next(t for t in plan.dispatches[0].tensors if t.dtype == ops.TRANSDUCER_STATE)
     tensors = {dispatch.kernel: dispatch.tensors for dispatch in plan.dispatches}

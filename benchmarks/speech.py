@@ -119,7 +119,7 @@ def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
     for part in measure_parts(runner, runs):
         found[f"{part.case}_dispatches"] = part.details["dispatches"]
         found[f"{part.case}_ms"] = part.ms
-    found["step_dispatches"] = len(getattr(runner.talker.step(1), "dispatches", ()))
+    found["step_dispatches"] = len(getattr(runner.talker.step_plan(1), "dispatches", ()))
     for frames in (1, 4):
         codec = measure_codec(runner, frames, 4 * runs)
         found[f"codec_{frames}_ms"] = frames * codec.ms

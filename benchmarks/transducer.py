@@ -150,7 +150,7 @@ def main() -> None:
             found = decode(engine, inputs[:batch], tree)
             times.append(1000 * (time.perf_counter() - started))
         rows = backend.bucket_rows(batch)
-        plan = engine.runner.executor(None).step(rows, ())
+        plan = engine.runner.executor(None).step_plan(rows, ())
         record: dict[str, Any] = {
             "device": backend.name, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
             "block": executors.step_frames(rows), "burst": args.burst,

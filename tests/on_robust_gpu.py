@@ -35,7 +35,7 @@ def beside(gpu: Gpu) -> tuple[list[float], list[float]]:
         gpu.upload(rows), gpu.zeros((1, 1, 1), np.uint32), gpu.zeros((1, 1), np.uint32)
     )
     held, total, out = gpu.upload(table), gpu.zeros((1, 4)), gpu.zeros((1, 4))
-    gpu.record(lambda: gpu.store(gpu.code_embedding(held, told, total, first=True), out)).run()
+    gpu.record(lambda: gpu.store(gpu.code_embedding(held, told, total, overwrite=True), out)).run()
     return gpu.read(out).reshape(-1).tolist(), table.reshape(-1).tolist()
 
 

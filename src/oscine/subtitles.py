@@ -64,7 +64,7 @@ class _CueBuilder:
         self.length += len(word.word.strip())
         return True
 
-    def cut(self) -> list[Word]:
+    def take_after_last_clause(self) -> list[Word]:
         """Take the words out that follow the last clause of a full page, where that is asked."""
         words = self.words
         kept = clause_end(words) if self.layout.clause_breaks else len(words)
@@ -151,7 +151,7 @@ def _laid_out(
                 if page.takes(waiting[0]):
                     del waiting[0]
                     continue
-                waiting = page.cut() + waiting
+                waiting = page.take_after_last_clause() + waiting
                 yield from page.cues()
                 page = _CueBuilder(layout, indent, spell, segment.channel)
             last = word.start

@@ -49,7 +49,7 @@ class Stream:
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
         self.seed = 7
-        self.hold = self.limited = False
+        self.buffer_pieces = self.limited = False
         self.mark = MARK
         self.share = 0.5 if isinstance(text, str) else None
 

@@ -36,6 +36,7 @@ def test_list_names_every_model_the_default_and_what_is_here(
     cells = {line.split()[0]: re.split("  +", line.strip())[1:4] for line in lines[1:]}
     assert cells["parakeet-tdt-0.6b-v3"] == ["speech to text", "25", "2.5 GB"]
     assert cells["parakeet-tdt-0.6b-v2"][1] == "English"
+    assert cells["distil-large-v3"][1] == "English"  # of 100 languages, by its vocabulary
     assert cells["qwen3-tts-0.6b-base"] == ["text to speech", "10", "2.5 GB"]
     assert cells["tiny"][2] == "154 MB"
     marked = {name: does for name, (does, *_) in cells.items() if "(default)" in does}

@@ -40,7 +40,7 @@ def test_a_text_becomes_a_file_and_nothing_is_said(speaker: Speaker, capsysbinar
     assert files() == ["a.wav"]
     assert speaker.loaded == [("weights", "auto", "auto", False)]
     assert speaker.asked == [("Hello, world", {"voice": "ryan"})]
-    assert speaker.streams[0].hold  # nobody hears it before it is whole
+    assert speaker.streams[0].buffer_pieces  # nobody hears it before it is whole
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -63,7 +63,7 @@ def test_standard_output(speaker: Speaker, capsysbinary: Capture) -> None:
     assert speak("one two", "-f", "raw") == 0
     assert capsysbinary.readouterr().out == pcm16(spoken("one two")).tobytes()
     assert files() == []
-    assert not any(stream.hold for stream in speaker.streams)
+    assert not any(stream.buffer_pieces for stream in speaker.streams)
 
 
 def test_a_pipe_gets_sound_as_it_comes(speaker: Speaker) -> None:

@@ -131,7 +131,7 @@ class Counting:
                 self.rows[entry.row + number] = (done, slot, sequence.steps, encoder_slot)
                 self.runner.numbers[slot] = sequence.number + number
 
-    def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
+    def step_plan(self, rows: int, entries: list[BatchEntry]) -> Plan:
         return Plan(lambda: self.advance(rows), self.runner.device_)
 
     def advance(self, rows: int) -> None:
@@ -216,10 +216,10 @@ class Passing:
             assert isinstance(sequence, Pass) and entry.encoder_slot is not None
             self.results[entry.row] = sequence.number + self.runner.encodings[entry.encoder_slot]
 
-    def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
+    def step_plan(self, rows: int, entries: list[BatchEntry]) -> Plan:
         raise AssertionError
 
-    move_rows = stop_rows = step
+    move_rows = stop_rows = step_plan
 
     def outputs(self, rows: int, entries: list[BatchEntry]) -> tuple[Any, ...]:
         return (self.results[:rows],)

@@ -129,12 +129,12 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
 
     def watched(key: Any) -> Any:
         executor = executor_of(key)
-        start, step = type(executor).start, type(executor).step
+        start, step = type(executor).start, type(executor).step_plan
         executor.start = lambda entries: (
             sizes.add(("start", len(entries))),
             start(executor, entries),
         )
-        executor.step = lambda rows, entries: (
+        executor.step_plan = lambda rows, entries: (
             sizes.add(("step", rows, executor.group_size)),
             step(executor, rows, entries),
         )[1]

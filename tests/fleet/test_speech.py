@@ -50,8 +50,13 @@ def test_speech_is_what_it_is_in_one_process(speaker: Any, alone: Any) -> None:
 
 def test_streams_have_what_they_have_in_one_process(speaker: Any, alone: Any) -> None:
     stream, expected = (each.stream("".join(PARTS), **HOW) for each in (speaker, alone))
-    stream.hold = expected.hold = True
-    assert (stream.seed, stream.rate, stream.mark, stream.hold) == (3, 24_000, expected.mark, True)
+    stream.buffer_pieces = expected.buffer_pieces = True
+    assert (stream.seed, stream.rate, stream.mark, stream.buffer_pieces) == (
+        3,
+        24_000,
+        expected.mark,
+        True,
+    )
     first = next(stream)
     assert nearly_equal(first.samples, next(expected).samples)
     assert 0 < stream.share <= 1 and stream.first_audio > 0
@@ -90,7 +95,7 @@ def test_what_the_text_raises_comes_through(speaker: Any) -> None:
 def test_a_stream_whose_process_ends_goes_on_to_the_sample(alone: Any) -> None:
     with two(VOICES) as fleet:
         stream: Any = fleet._call("stream", iter(PARTS), **HOW)
-        stream.hold = False
+        stream.buffer_pieces = False
         heard = [next(stream), next(stream)]
         kill_busy(fleet)
         expected = whole(alone.stream(iter(PARTS), **HOW))

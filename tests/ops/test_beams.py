@@ -145,9 +145,11 @@ def search(
         backend.write(slot, array)
     backend.write(masks, mask, at=1)
 
-    def step(share: int) -> Any:
+    def step(rows_per_logits: int) -> Any:
         return backend.record(
-            lambda: backend.beam_search_step(logits, masks, given, state, pool, width, share)
+            lambda: backend.beam_search_step(
+                logits, masks, given, state, pool, width, rows_per_logits
+            )
         )
 
     plan, cache = step(width), np.full((slots, ROOM), 99)

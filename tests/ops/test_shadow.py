@@ -109,7 +109,12 @@ def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: 
         return right(self, q, kv, state, 1)
 
     def sample_token(
-        self: Gpu, logits: Any, masks: Any, rules: Any, state: TextDecoderState, share: int
+        self: Gpu,
+        logits: Any,
+        masks: Any,
+        rules: Any,
+        state: TextDecoderState,
+        rows_per_logits: int,
     ) -> None:
         pass
 

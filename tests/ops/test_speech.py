@@ -275,7 +275,9 @@ def test_rows_of_codes_are_summed_and_the_last_two_go_to_the_talker() -> None:
     assert row[0].tolist() == table[3].tolist()
     assert total.tolist() == [(1 + table[3]).tolist(), [1] * 4]  # the other row is done
     ahead = np.full((2, 2), 7, np.float32)
-    pair = Reference().code_embedding(table, lines, total, table[:, :2], first=True, before=ahead)
+    pair = Reference().code_embedding(
+        table, lines, total, table[:, :2], overwrite=True, preceding_rows=ahead
+    )
     assert pair[:2].tolist() == [[7, 7], table[3, :2].tolist()] and pair.shape == (4, 2)
     assert total[0].tolist() == table[3].tolist()
     text = np.zeros((2, 3, 4), np.float32)
@@ -320,7 +322,7 @@ def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
         for group in range(groups):
             backend.sample_code(backend.linear(row, head), stored[min(group, 1)], state)
             if group < groups - 1:
-                row = backend.code_embedding(tables[group], state, total, first=group == 0)
+                row = backend.code_embedding(tables[group], state, total, overwrite=group == 0)
 
     plan = backend.record(frame, state.rows)
     plan.run(4)

@@ -72,7 +72,7 @@ class Bench:
                 backend.sample_code(backend.linear(y, head), rules[min(group, 1)], self.state)
                 if group < GROUPS - 1:
                     y = backend.code_embedding(
-                        tables[group], self.state, self.total, first=group == 0
+                        tables[group], self.state, self.total, overwrite=group == 0
                     )
 
         self.plan = backend.record(frame, self.state.rows)

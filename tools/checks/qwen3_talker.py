@@ -141,7 +141,7 @@ class RunCheck:
         self.check_prefill(seen)
         frames = len(arrays["codes"])
         with stages() as stepping:
-            talker.step(1).run(frames)
+            talker.step_plan(1).run(frames)
         for name, stage, first in (
             ("logits0", "talker.logits", [seen["talker.logits"]]),
             ("step_embeds", "talker.input", []),

@@ -20,7 +20,7 @@ from oscine.audio.timestamps import (
     has_frame_count,
     start_time,
 )
-from oscine.audio.truncation import is_truncated, mp3_frames_end
+from oscine.audio.truncation import is_truncated, mp3_end_by_header
 from oscine.audio.wav_header import WavLengths, read_lengths
 from oscine.errors import AudioError
 from oscine.types import Samples
@@ -301,7 +301,7 @@ def _counts_all(file: BinaryIO | FileSlice) -> bool:
 
     In concatenated recordings it does not, and FFmpeg decodes the tags between them as audio.
     """
-    end, position = mp3_frames_end(file), file.tell()
+    end, position = mp3_end_by_header(file), file.tell()
     size = file.seek(0, 2)
     file.seek(position)  # FFmpeg continues to read from there
     return has_frame_count(file) and (end is None or size - end <= size // 32)

@@ -19,7 +19,7 @@ def is_truncated(file: BinaryIO | FileSlice) -> bool:
     """Whether a file states more bytes than it has; False if it states none."""
     try:
         end = file.seek(0, 2)
-        stated = (_end_of_chunks, _end_of_segment, mp3_frames_end)
+        stated = (_end_of_chunks, _end_of_segment, mp3_end_by_header)
         return next((found for each in stated if (found := each(file)) is not None), 0) > end
     except (OSError, ValueError):
         return False
@@ -55,7 +55,7 @@ def _end_of_segment(file: BinaryIO | FileSlice) -> int | None:
     return position
 
 
-def mp3_frames_end(file: BinaryIO | FileSlice) -> int | None:
+def mp3_end_by_header(file: BinaryIO | FileSlice) -> int | None:
     """End of the frames of an mp3 file whose first frame counts their bytes; None for others."""
     start, head = first_frame_header(file)
     at = max(head.find(b"Xing"), head.find(b"Info"))

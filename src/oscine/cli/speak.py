@@ -237,7 +237,7 @@ def speak_text(
 ) -> None:
     """Speak one text; `times`: where its word times are written."""
     stream = model.stream(text, **options)
-    stream.hold = out.waits  # a piece of the text can then be generated again if it fails
+    stream.buffer_pieces = out.waits  # a piece of the text can then be generated again if it fails
     if times is None:
         audio_output.write_speech(stream, out)
         return

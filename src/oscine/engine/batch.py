@@ -115,7 +115,7 @@ class Batch:
         self.compact()
         count = len(self.by_group)
         self.occupancy.count(entries, self.executor.group_size)
-        plan = self.executor.step(self.bucket(count) * self.executor.group_size, entries)
+        plan = self.executor.step_plan(self.bucket(count) * self.executor.group_size, entries)
         plan.run(min(steps, self.executor.steps_per_poll))
         self.snapshot([(entry, entry.row) for entry in entries], count)
 

@@ -58,7 +58,7 @@ class BatchExecutor(Protocol):
         Other rows stay as they are: their steps may be running.
         """
 
-    def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
+    def step_plan(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         """The recorded plan that advances the first `rows` rows, those of `entries`, by a step."""
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
@@ -85,7 +85,7 @@ class SinglePassExecutor:
 
     steps_per_poll, group_size, poll_after_prefill = 0, 1, False
 
-    def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
+    def step_plan(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         """Raises NotImplementedError: there are no steps."""
         raise NotImplementedError("a single pass has no steps")
 

@@ -94,7 +94,7 @@ def check_unicode(text: str, name: str = "the text") -> str:
     return text
 
 
-def check_text(text: str, name: str = "the text") -> str:
+def check_characters(text: str, name: str = "the text") -> str:
     """The text itself. Raises UsageError for characters that only binary files have."""
     if "\0" in text:
         raise UsageError(f"{name} has a NUL character; remove it")

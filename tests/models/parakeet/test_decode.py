@@ -528,7 +528,7 @@ def test_a_check_may_stop_the_loop() -> None:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_step_is_a_dispatch_a_layer_and_four_more(gpu: Any, layers: int) -> None:
     executor = ParakeetRunner(network(1, (0, 1, 2), layers=layers), gpu).executor(None)
-    plan: Any = executor.step(1, ())
+    plan: Any = executor.step_plan(1, ())
     assert [step.kernel for step in plan.dispatches] == [
         *["lstm"] * layers, "joint_network", "gemm_skinny",
         "transducer_step_partial", "transducer_step",

@@ -199,7 +199,7 @@ def test_a_band_hides_what_is_far() -> None:
 
 def test_channels_of_zeros_change_nothing() -> None:
     mels, weights = sounds(75), made_up(CONFIG)
-    assert pad_channels(weights).subsampling_conv.weight.shape == (3, 3, 8)
+    assert pad_channels(weights).subsampling_first_conv.weight.shape == (3, 3, 8)
     alike(encoded(Reference(), mels, 75, weights=weights), encoded(Reference(), mels, 75))
     fours = pad_channels(weights)
     assert pad_channels(fours) is fours

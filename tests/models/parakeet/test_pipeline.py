@@ -127,7 +127,7 @@ def test_matrices_are_held_as_asked_for(tdt: Parakeet, dtype: str) -> None:
     ):  # fmt: skip
         assert matrix.dtype == kind
     for array in (
-        changed.encoder.subsampling_conv.weight,
+        changed.encoder.subsampling_first_conv.weight,
         changed.encoder.subsampling_layers[0].depthwise.weight, block.conv.depthwise_conv.weight,
         block.self_attn.pos_bias_u,
     ):  # fmt: skip

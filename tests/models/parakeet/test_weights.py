@@ -110,7 +110,7 @@ def test_half_precision_stays_and_vectors_are_single(tmp_path: Path, hugging: An
     assert weights.encoder.blocks[0].feed_forward1.linear2.weight.dtype == np.float16
     assert weights.encoder.subsampling_linear.weight.dtype == np.float16  # √16 is a power of two
     assert weights.encoder.blocks[0].self_attn.pos_bias_u.dtype == np.float32
-    assert weights.encoder.subsampling_conv.weight.dtype == np.float32
+    assert weights.encoder.subsampling_first_conv.weight.dtype == np.float32
     assert weights.transducer.lstm[0].input.bias.dtype == np.float32
     assert load_weights(GOLDENS / "parakeet_ctc").stored_dtype == "f32"  # bfloat16
 
@@ -141,7 +141,7 @@ def test_folds_are_those_of_the_formulas() -> None:
         ]
         assert np.allclose(ours, column)
     first = raw["encoder.subsampling.layers.0.weight"]
-    assert encoder.subsampling_conv.weight[1, 2, 3] == first[3, 0, 1, 2]
+    assert encoder.subsampling_first_conv.weight[1, 2, 3] == first[3, 0, 1, 2]
     half = raw[f"{BLOCK}.feed_forward2.linear2.weight"] * np.float32(0.5)
     assert np.array_equal(encoder.blocks[0].feed_forward2.linear2.weight, half)
     x = np.random.default_rng(0).standard_normal((20, config.d_model))
@@ -178,7 +178,10 @@ def test_channels_are_filled_with_zeros_to_a_multiple_of_four(tmp_path: Path, hu
     config["encoder_config"]["subsampling_conv_channels"] = c
     weights = load_weights(write(tmp_path / "m", arrays, config))
     assert weights.config.subsampling_channels == c
-    first, project = weights.encoder.subsampling_conv, weights.encoder.subsampling_linear.weight
+    first, project = (
+        weights.encoder.subsampling_first_conv,
+        weights.encoder.subsampling_linear.weight,
+    )
     assert first.weight.shape == (3, 3, 4) and not first.weight[..., c].any()
     assert first.bias is not None and first.bias.shape == (4,) and first.bias[c] == 0
     for layer in weights.encoder.subsampling_layers:

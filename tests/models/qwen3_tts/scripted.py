@@ -145,7 +145,7 @@ class Talker:
         if int(state["count"]) == len(run.firsts):
             state["done"] = STOPS[run.reason]
 
-    def step(self, rows: int) -> Step:
+    def step_plan(self, rows: int) -> Step:
         return Step(self, rows)
 
     def outputs(self, rows: int, slots: int) -> tuple[Any, Any]:

@@ -115,7 +115,7 @@ def test_a_layer_is_five_dispatches(case: str, device: Any) -> None:
     from oscine.ops.webgpu import Gpu
 
     runner = Qwen3TtsRunner(load_weights(GOLDENS / case / "ckpt"), Gpu(device))
-    step: Any = runner.talker.step(1)
+    step: Any = runner.talker.step_plan(1)
     config, kernels = runner.config, [d.kernel for d in step.dispatches]
     layers = (
         config.talker.num_hidden_layers

@@ -1,18 +1,19 @@
-// total[slot of b] += table[code], or with FIRST = table[code]; y[b] = the row for the code, which is
-// table[code], or with PROJECTED projected[code]; with BEFORE y[2b] = before[b] and y[2b + 1] that row
-// table [V, D], total [S, D], D = 4·WIDTH4; projected [V, D'], before [B, D'], D' = 4·ROW4.
+// total[slot of b] += table[code], or with OVERWRITE = table[code]; y[b] = the row for the code, which
+// is table[code], or with PROJECTED projected[code]; with PRECEDING_ROWS y[2b] = preceding_rows[b] and
+// y[2b + 1] that row
+// table [V, D], total [S, D], D = 4·WIDTH4; projected [V, D'], preceding_rows [B, D'], D' = 4·ROW4.
 // Launch (ceil(max(WIDTH4, ROW4) / 64), B).
 // use _talker_state
 const WIDTH4: u32 = 1u;
 const ROW4: u32 = 1u;
 const PROJECTED_DTYPE: u32 = 0u;
 const PROJECTED: bool = false;
-const FIRST: bool = false;
-const BEFORE: bool = false;
+const OVERWRITE: bool = false;
+const PRECEDING_ROWS: bool = false;
 
 @group(0) @binding(0) var<storage, read> table: array<u32>;
 @group(0) @binding(1) var<storage, read> projected: array<u32>;
-@group(0) @binding(2) var<storage, read> before: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> preceding_rows: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> total: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
@@ -40,7 +41,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   if (at.x < WIDTH4) {
     row = load_code(code * WIDTH4 + at.x);
     let to = slot * WIDTH4 + at.x;
-    if (FIRST) {
+    if (OVERWRITE) {
       total[to] = row;
     } else {
       total[to] += row;
@@ -50,8 +51,8 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
     if (PROJECTED) {
       row = of_projected(code * ROW4 + at.x);
     }
-    if (BEFORE) {
-      y[2u * at.y * ROW4 + at.x] = before[at.y * ROW4 + at.x];
+    if (PRECEDING_ROWS) {
+      y[2u * at.y * ROW4 + at.x] = preceding_rows[at.y * ROW4 + at.x];
       y[(2u * at.y + 1u) * ROW4 + at.x] = row;
     } else {
       y[at.y * ROW4 + at.x] = row;

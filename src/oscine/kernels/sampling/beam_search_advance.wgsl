@@ -12,9 +12,9 @@
 // use _finished_beam
 const BEAMS: u32 = 5u;
 const MAX_FINISHED: u32 = 5u;
-const SHARE: u32 = 1u;
+const ROWS_PER_LOGITS: u32 = 1u;
 const CAPACITY: u32 = 448u;
-const SOURCES: u32 = BEAMS / SHARE;
+const SOURCES: u32 = BEAMS / ROWS_PER_LOGITS;
 const OFFERS: u32 = SOURCES * RANKS;
 const BROKEN: u32 = 2u;
 
@@ -47,7 +47,7 @@ var<workgroup> verdict: u32;
 
 fn collect(me: u32, group: u32) {
   for (var i = me; i < OFFERS; i += 128u) {
-    let parent = i / RANKS * SHARE;
+    let parent = i / RANKS * ROWS_PER_LOGITS;
     let offer = (group * SOURCES + i / RANKS) * BEAM_CANDIDATE_WORDS;
     let at = offer + 1u + 2u * (i % RANKS);
     given[i] = Beam(parent, candidates[at + 1u], NEG_INF);

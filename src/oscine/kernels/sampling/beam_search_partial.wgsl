@@ -1,13 +1,14 @@
 // Softmax sums and the RANKS best = highest logits of each stretch of CHUNK, text and timestamps
 // apart, filtered by all but rule e: sample_token_partial for beams.
-// logits [.., V], one row a source: every line, or (SHARE = beams) the first line of every group.
+// logits [.., V], one row a source: every line, or (ROWS_PER_LOGITS = beams) the first line of every
+// group.
 // parts [SOURCES, CHUNKS, 2] of PART_WORDS; params [SLOTS], masks [.., V]. Launch (CHUNKS, SOURCES).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
 // use _beam_candidates
 const CHUNK: u32 = 512u;
-const SHARE: u32 = 1u;
+const ROWS_PER_LOGITS: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> masks: array<u32>;
@@ -27,7 +28,7 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let base = workgroup.y * SHARE * WORDS;
+  let base = workgroup.y * ROWS_PER_LOGITS * WORDS;
   if (state[base + DONE] != 0u) {
     return;
   }

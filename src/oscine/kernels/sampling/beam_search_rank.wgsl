@@ -1,13 +1,13 @@
 // The candidates of a beam = its RANKS most likely tokens under rule e, with the log-probability that the
 // whole of it would have; where nothing may follow, end-of-text alone, for nothing.
 // parts [SOURCES, CHUNKS, 2] of PART_WORDS, candidates [SOURCES] of BEAM_CANDIDATE_WORDS; a source is row
-// SHARE times its number; params [SLOTS]. Launch (SOURCES).
+// ROWS_PER_LOGITS times its number; params [SLOTS]. Launch (SOURCES).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
 // use _beam_candidates
 const CHUNKS: u32 = 1u;
-const SHARE: u32 = 1u;
+const ROWS_PER_LOGITS: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> parts: array<u32>;
 @group(0) @binding(1) var<storage, read> params: array<u32>;
@@ -65,7 +65,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let source = workgroup.x;
-  let base = source * SHARE * WORDS;
+  let base = source * ROWS_PER_LOGITS * WORDS;
   if (state[base + DONE] != 0u) {
     return;
   }

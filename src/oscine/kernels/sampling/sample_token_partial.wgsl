@@ -1,12 +1,12 @@
 // Candidates of each stretch of CHUNK logits, text and timestamps apart, filtered by all but rule e.
-// logits [.., V], of which line b has row b / SHARE; parts [LINES, CHUNKS, 2] of Candidates;
-// params [SLOTS], masks [.., V].
+// logits [.., V], of which line b has row b / ROWS_PER_LOGITS; parts [LINES, CHUNKS, 2] of
+// Candidates; params [SLOTS], masks [.., V].
 // Launch (CHUNKS, LINES).
 // use _text_decoder_state
 // use _decode_params
 // use _candidates
 const CHUNK: u32 = 512u;
-const SHARE: u32 = 1u;
+const ROWS_PER_LOGITS: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> masks: array<u32>;
@@ -59,7 +59,7 @@ fn main(
   let rule = state[base + SLOT] * PARAMS_WORDS;
   let count = params[rule + VOCABULARY];
   let begin = params[rule + TIMESTAMP_BEGIN];
-  let row = workgroup.y / SHARE * count;
+  let row = workgroup.y / ROWS_PER_LOGITS * count;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, count);
   let to = (workgroup.y * workgroups.x + workgroup.x) * 2u * CANDIDATE_WORDS;

@@ -91,7 +91,7 @@ def measure_loop(model: Parakeet, batch: int, repeats: int) -> Measurement:
     inputs = [EncoderInput(mel, config.attention_window) for _ in range(batch)]
     found = decode(model.engine, inputs)
     runs = time_runs(partial(decode, model.engine, inputs), repeats)
-    plan = model.engine.runner.executor(None).step(model.runner.backend.bucket_rows(batch), ())
+    plan = model.engine.runner.executor(None).step_plan(model.runner.backend.bucket_rows(batch), ())
     return Measurement(
         case="loop",
         per="batch",

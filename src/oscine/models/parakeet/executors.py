@@ -124,7 +124,7 @@ class TransducerExecutor:
 
     # -- plans --------------------------------------------------------------------------------
 
-    def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
+    def step_plan(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         boost = None
         if any(entry.sequence.context_graph is not None for entry in entries):
             boost = self.graphs.boost

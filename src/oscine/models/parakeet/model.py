@@ -95,7 +95,7 @@ def conv_subsampling(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -
     """Log-mel [B·n, n_mels], frames [B] valid mel frames of each input -> [B·T, d]."""
     layers = [(layer.depthwise, layer.pointwise) for layer in w.subsampling_layers]
     return ops.linear(
-        ops.conv_subsampling(mel, SeqLengths(frames), w.subsampling_conv, layers),
+        ops.conv_subsampling(mel, SeqLengths(frames), w.subsampling_first_conv, layers),
         w.subsampling_linear,
     )
 

@@ -65,7 +65,7 @@ class ParakeetRunner:
         )
         self.grow(Size(1, 1, backend.bucket_frames(1)))
         if self.supports_hotwords:
-            self.decoding.step(1, ())  # while loading can still choose another backend
+            self.decoding.step_plan(1, ())  # while loading can still choose another backend
 
     @property
     def supports_hotwords(self) -> bool:

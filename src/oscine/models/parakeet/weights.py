@@ -111,11 +111,11 @@ class SubsamplingLayer:
 class EncoderWeights:
     """Weights of the encoder; C is a multiple of 4.
 
-    subsampling_conv.weight [3, 3, C] has one input channel. subsampling_linear [d, F·C] has its
-    inputs frequency first.
+    subsampling_first_conv.weight [3, 3, C] has one input channel. subsampling_linear [d, F·C] has
+    its inputs frequency first.
     """
 
-    subsampling_conv: Linear
+    subsampling_first_conv: Linear
     subsampling_layers: tuple[SubsamplingLayer, ...]
     subsampling_linear: Linear
     blocks: tuple[ConformerBlock, ...]
@@ -260,7 +260,7 @@ def encoder(t: Loader, config: ParakeetConfig) -> EncoderWeights:
     """The subsampling layers and the blocks."""
     at, c, biased = "encoder.pre_encode", config.subsampling_channels, BiasFlags.seen(t.entries)
     weights = EncoderWeights(
-        subsampling_conv=depthwise_conv2d(t, f"{at}.conv.0", c),
+        subsampling_first_conv=depthwise_conv2d(t, f"{at}.conv.0", c),
         subsampling_layers=tuple(
             SubsamplingLayer(
                 depthwise_conv2d(t, f"{at}.conv.{index}", c),
@@ -366,13 +366,13 @@ def depthwise(t: Loader, at: str, config: ParakeetConfig, bias: bool) -> Linear:
 
 def pad_channels(w: EncoderWeights) -> EncoderWeights:
     """The encoder with subsampling channels zero-padded to a multiple of 4; same output."""
-    channels = w.subsampling_conv.weight.shape[-1]
+    channels = w.subsampling_first_conv.weight.shape[-1]
     if channels % 4 == 0:
         return w
     groups = w.subsampling_linear.weight.shape[1] // channels
     return replace(
         w,
-        subsampling_conv=_pad_last_axis(w.subsampling_conv),
+        subsampling_first_conv=_pad_last_axis(w.subsampling_first_conv),
         subsampling_layers=tuple(
             SubsamplingLayer(_pad_last_axis(layer.depthwise), pad_linear(layer.pointwise))
             for layer in w.subsampling_layers

@@ -20,7 +20,7 @@ from oscine.options.checks import abbreviate
 from oscine.options.speak import DEFAULT_VOICE as DEFAULT_VOICE
 from oscine.options.speak import SpeakOptions
 from oscine.text.languages import AUTO, LANGUAGES, find_language
-from oscine.text.qwen import check_text
+from oscine.text.qwen import check_characters
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Capabilities:
             )
         if instruct is not None and not isinstance(instruct, str):
             raise UsageError(f"instruct must be text, not {abbreviate(instruct)}")
-        check_text(instruct or "", "instruct")
+        check_characters(instruct or "", "instruct")
         if voice is not None and not isinstance(voice, str | Path | Voice):
             raise UsageError(f"voice must be a name, a path or a Voice, not {abbreviate(voice)}")
         instruct = instruct if instruct and instruct.strip() else None

@@ -54,9 +54,9 @@ class UtteranceExecutor:
         )
         self.book_stage("prompt", started, entries)
 
-    def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
+    def step_plan(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
         """The plan that generates one frame for the first `rows` rows."""
-        return self.talker.step(rows)
+        return self.talker.step_plan(rows)
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         """The state of the rows, and the codes of the slots in use."""

@@ -83,7 +83,7 @@ class Generation:
         check_request(request, config)
         reference = conditioning.reference
         codes = None if reference is None else reference.codes
-        self._min_buffered = round(MIN_BUFFERED_S * config.codec.sample_rate)
+        self._min_buffered_samples = round(MIN_BUFFERED_S * config.codec.sample_rate)
         self.utterance = Utterance(request, codes, guard=settings.guard, unpaced=unpaced)
         submit(self.utterance)
 
@@ -98,7 +98,9 @@ class Generation:
         `check` is called meanwhile; the generation stops if it raises.
         """
         utterance = self.utterance
-        yield from utterance.pieces(check, lambda: self._submit(utterance), self._min_buffered)
+        yield from utterance.pieces(
+            check, lambda: self._submit(utterance), self._min_buffered_samples
+        )
         result = utterance.result()
         self.reason, self.frames = result.reason, result.frames
 

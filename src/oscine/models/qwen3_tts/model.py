@@ -88,7 +88,7 @@ def code_predictor(
     """
     w, stack = networks.code_predictor, networks.config.code_predictor
     tables: Sequence[Tensor] = (networks.talker.codec_embedding, *w.codec_embeddings)
-    before = (
+    preceding_rows = (
         hidden
         if w.small_to_mtp_projection is None
         else ops.linear(hidden, w.small_to_mtp_projection)
@@ -101,8 +101,8 @@ def code_predictor(
             networks.projected_embeddings[group]
             if networks.projected_embeddings is not None
             else None,
-            first=group == 0,
-            before=before if group == 0 else None,
+            overwrite=group == 0,
+            preceding_rows=preceding_rows if group == 0 else None,
         )
         ops.probe(f"predictor.input{group}", x)
         for layer, cache in zip(w.layers, buffers.code_predictor_kv_caches, strict=True):

@@ -31,7 +31,7 @@ from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, check_reference_text
 from oscine.models.speech import Speech
 from oscine.options.speak import SpeakOptions, check_silence
-from oscine.text.qwen import check_text
+from oscine.text.qwen import check_characters
 from oscine.types import Samples
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
             )
         awaited = None
         if isinstance(text, str):
-            if not check_text(text).strip():
+            if not check_characters(text).strip():
                 raise UsageError("there is no text to speak")
             if not any(map(str.isalnum, text)):
                 raise UsageError("there is nothing to say in the text: no letter and no digit")
@@ -327,7 +327,7 @@ def check_text_part(part: Any) -> str:
     """A part of a text. Raises UsageError if it is not a str."""
     if not isinstance(part, str):
         raise UsageError(f"parts of a text must be str, not {type(part).__name__}")
-    return check_text(part)
+    return check_characters(part)
 
 
 def load_reference(

@@ -165,21 +165,22 @@ class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
     def pieces(
         self,
         check: CancelCheck | None = None,
-        resume: Callable[[], object] | None = None,
-        min_buffered: int = 0,
+        resume_preempted: Callable[[], object] | None = None,
+        min_buffered_samples: int = 0,
     ) -> Iterator[NDArray[Any]]:
         """Yield the pieces as they are delivered; raises the error that the utterance ended with.
 
-        `resume` is called if the utterance was preempted and at most `min_buffered` samples are
-        left.
+        `resume_preempted` is called if the utterance was preempted and at most
+        `min_buffered_samples` samples are left.
         """
 
         def check_and_resume() -> None:
             if check is not None:
                 check()
-            if self.preempted and self.buffered <= min_buffered and resume is not None:
+            low = self.buffered <= min_buffered_samples
+            if self.preempted and low and resume_preempted is not None:
                 self.preempted = False
-                resume()
+                resume_preempted()
 
         for piece in super().pieces(check_and_resume):
             self.consumed += len(piece)

@@ -399,7 +399,7 @@ class SpeechStream(Iterator[Audio]):
         await self.aclose()
 
     @property
-    def hold(self) -> bool:
+    def buffer_pieces(self) -> bool:
         """Whether each piece of the text is yielded when complete, so that a failed one can be
         retried.
 
@@ -407,10 +407,10 @@ class SpeechStream(Iterator[Audio]):
         """
         return self._synthesis.buffer_pieces
 
-    @hold.setter
-    def hold(self, hold: bool) -> None:
-        self._synthesis.buffer_pieces = hold
-        self._synthesis.caller.priority = Priority.BULK if hold else Priority.INTERACTIVE
+    @buffer_pieces.setter
+    def buffer_pieces(self, buffer_pieces: bool) -> None:
+        self._synthesis.buffer_pieces = buffer_pieces
+        self._synthesis.caller.priority = Priority.BULK if buffer_pieces else Priority.INTERACTIVE
 
     @property
     def finish_reason(self) -> str | None:
@@ -472,7 +472,7 @@ class SpeechStream(Iterator[Audio]):
         A piece of the text that fails is retried. Raises the errors of iterating, and UsageError
         for a closed stream with no audio left.
         """
-        self.hold = True
+        self.buffer_pieces = True
         samples = [audio.samples for audio in self]
         synthesis = self._synthesis
         if not samples and synthesis.finish_reason is None:

@@ -83,7 +83,7 @@ class TalkerRunner:
 
     def record_plans(self) -> None:
         """Record the plans of one voice with a short prompt."""
-        self.step(1)
+        self.step_plan(1)
         self.prompt_plan(1, self.padded_prompt_length(INITIAL_PROMPT_ROWS))
 
     def allocate(self, slots: int, positions: int, trailing_text_rows: int, *, keep: bool) -> None:
@@ -145,7 +145,7 @@ class TalkerRunner:
         rows = self.backend.view(state, (count,))
         return replace(self.buffers, state=replace(self.buffers.state, rows=rows))
 
-    def step(self, count: int) -> ops.Plan:
+    def step_plan(self, count: int) -> ops.Plan:
         """The plan that generates one frame for the first `count` rows, recorded on first use."""
         return self.plans.get(("step", count), lambda: self.record_step(count))
 

@@ -25,7 +25,7 @@ from oscine.files import AtomicFile, expand_user, is_special, write_error
 from oscine.models.qwen3_tts.config import MODEL_SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
 from oscine.options.checks import abbreviate
-from oscine.text.qwen import check_text
+from oscine.text.qwen import check_characters
 from oscine.weights.mapped_file import MappedFile
 from oscine.weights.safetensors import read_metadata, read_safetensors, serialize
 
@@ -229,7 +229,7 @@ def check_reference_text(text: object, name: str = "the text of a voice") -> str
         )
     if len(text) > MAX_TEXT_CHARACTERS:
         raise UsageError(f"{name} has {len(text)} characters; at most {MAX_TEXT_CHARACTERS} fit")
-    return check_text(text, name)
+    return check_characters(text, name)
 
 
 def speaker_embedding_problem(voice: Voice) -> str | None:

@@ -109,7 +109,7 @@ class StepBench:
         ]
         self.rows = runner.backend.bucket_rows(batch)
         self.state = runner.backend.view(self.executor.rows, (batch,))
-        self.step = self.executor.step(self.rows, self.entries)
+        self.step = self.executor.step_plan(self.rows, self.entries)
         self.params = pack_params(request, v, 0)
         self.params["repeat_limit"] = 0
         self.params = self.params.repeat(batch)

@@ -83,10 +83,10 @@ class DecodingExecutor:
 
     def prepare(self) -> None:
         """Record the step of a single group, and the pass over its usual prompt, in advance."""
-        self.step(self.group_size, ())
+        self.step_plan(self.group_size, ())
         self.prefill(1, self.memory.backend.bucket_length(USUAL_PROMPT_TOKENS))
 
-    def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
+    def step_plan(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
         has_penalties = any(entry.sequence.request.has_penalties for entry in entries)
         return self.steps.get((rows, has_penalties), lambda: self.record_step(rows, has_penalties))
 
@@ -135,14 +135,14 @@ class DecodingExecutor:
         m = self.memory
         return model.decode(m.backend, self.weights, m.config, m.caches, m.cross_kv, state, prompt)
 
-    def sample(self, logits: ops.Tensor, state: ops.TextDecoderState, share: int) -> None:
-        """Sample the next token of each row; `share` rows use one row of logits."""
+    def sample(self, logits: ops.Tensor, state: ops.TextDecoderState, rows_per_logits: int) -> None:
+        """Sample the next token of each row; consecutive rows may use the same row of logits."""
         m = self.memory
         if self.finished_beams is None:
-            m.backend.sample_token(logits, m.masks, m.params, state, share)
+            m.backend.sample_token(logits, m.masks, m.params, state, rows_per_logits)
             return
         m.backend.beam_search_step(
-            logits, m.masks, m.params, state, self.finished_beams, self.group_size, share
+            logits, m.masks, m.params, state, self.finished_beams, self.group_size, rows_per_logits
         )
 
     def release_prefill(self, prefill: PrefillPlan) -> None:

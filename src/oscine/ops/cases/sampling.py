@@ -87,7 +87,7 @@ def sample_token_case(
     vocabulary: int,
     timestamps: int,
     temperature: float = 0.0,
-    share: int = 1,
+    rows_per_logits: int = 1,
     slots: int = 0,
 ) -> Case:
     """The decision after random histories: filters, rule e, sums and the state's advance.
@@ -115,10 +115,11 @@ def sample_token_case(
     def call(backend: Any, x: Values, w: Values) -> None:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
         backend.no_speech(x["logits"], x["params"], state)
-        backend.sample_token(x["logits"], x["masks"], x["params"], state, share)
+        backend.sample_token(x["logits"], x["masks"], x["params"], state, rows_per_logits)
 
-    description = f"{timestamps} timestamps, temperature {temperature}" + f", by {share}" * (
-        share > 1
+    description = (
+        f"{timestamps} timestamps, temperature {temperature}"
+        + f", {rows_per_logits} rows per logits" * (rows_per_logits > 1)
     )
     description += f", {slots} slots with options of their own" * (slots > 0)
     name = f"sample_token {batch} rows of {vocabulary}, {description}"
@@ -234,15 +235,15 @@ def beam_search_step_case(
     def values(rng: np.random.Generator) -> Values:
         while True:
             x = draw(rng)
-            if has_clear_gaps(x, width):
+            if has_no_near_ties(x, width):
                 return x
 
     def call(backend: Any, x: Values, w: Values) -> None:
         state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
         finished = ops.FinishedBeams(x["finished"], x["finished_tokens"])
-        share = width if first else 1
+        rows_per_logits = width if first else 1
         backend.beam_search_step(
-            x["logits"], x["masks"], x["params"], state, finished, width, share
+            x["logits"], x["masks"], x["params"], state, finished, width, rows_per_logits
         )
 
     name = f"beam_search_step {groups} groups of {width}, {vocabulary} ids, {timestamps} timestamps"
@@ -254,7 +255,7 @@ def beam_search_step_case(
     return Case(name, values, call)
 
 
-def has_clear_gaps(x: Values, width: int) -> bool:
+def has_no_near_ties(x: Values, width: int) -> bool:
     """Whether rounding cannot reorder the candidates of a group; equal ones may be there."""
     state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
     for first in range(0, len(x["rows"]), width):
@@ -321,7 +322,7 @@ CASES: tuple[Case, ...] = (
     sample_token_case(8, 1830, 0),
     sample_token_case(8, 51866, 1501),
     sample_token_case(8, 51866, 1501, 0.6),
-    sample_token_case(6, 700, 201, 0.8, share=3),
+    sample_token_case(6, 700, 201, 0.8, rows_per_logits=3),
     sample_token_case(7, 700, 201, 0.6, slots=12),
     sample_token_case(9, 1200, 301, 0.6, slots=6),
     apply_penalties_case(3, 700, 0, 1.5),

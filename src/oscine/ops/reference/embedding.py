@@ -47,21 +47,23 @@ class EmbeddingOps(Protocol):
         state: TalkerState,
         total: Tensor,
         projected: Tensor | None = None,
-        first: bool = False,
-        before: Tensor | None = None,
+        overwrite: bool = False,
+        preceding_rows: Tensor | None = None,
     ) -> Tensor:
-        """Add table[token] to total [S, D] (first: overwrite it); return the token's row.
+        """Add table[token] to total [S, D], or overwrite it; return the token's row.
 
-        The row is projected[token] [B, D'] where given, else table[token] [B, D]. With before
-        [B, D'] each row is preceded by one of it: [2B, D']. Tables may be float32, float16 or
-        bfloat16.
+        The row is projected[token] [B, D'] where given, else table[token] [B, D]. With
+        preceding_rows [B, D'] each of them precedes the row of its token: [2B, D']. Tables may be
+        float32, float16 or bfloat16.
         """
         running = state.rows["done"] == 0
         codes = np.where(running, state.rows["token"], 0)
         rows, slots = table[codes], state.rows["slot"][running]
-        total[slots] = rows[running] + (0 if first else total[slots])
+        total[slots] = rows[running] + (0 if overwrite else total[slots])
         y: Array = rows if projected is None else projected[codes]
-        return y if before is None else np.stack([before, y], axis=1).reshape(-1, y.shape[1])
+        if preceding_rows is None:
+            return y
+        return np.stack([preceding_rows, y], axis=1).reshape(-1, y.shape[1])
 
     @op(row_mask="state")
     def sum_embeddings(

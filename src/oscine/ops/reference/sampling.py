@@ -266,19 +266,24 @@ class SamplingOps(Protocol):
 
     @op(writes=("state.rows", "state.tokens"))
     def sample_token(
-        self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
+        self,
+        logits: Tensor,
+        masks: Tensor,
+        params: Tensor,
+        state: TextDecoderState,
+        rows_per_logits: int = 1,
     ) -> None:
         """Filter logits [.., V] by masks [M, V] and the timestamp rules, choose a token, advance.
 
-        Row b of the state uses the mask that its params name, and row b // share of the logits;
-        further rows are ignored. Greedy takes the lowest id among equals; with a temperature,
-        Gumbel noise from a counter hash of (seed, count, id) is added first. Source of the rules:
-        openai whisper/decoding.py.
+        Row b of the state uses the mask that its params name, and row b // rows_per_logits of the
+        logits; further rows are ignored. Greedy takes the lowest id among equals; with a
+        temperature, Gumbel noise from a counter hash of (seed, count, id) is added first. Source of
+        the rules: openai whisper/decoding.py.
         """
         for b, row in enumerate(state.rows):
             if row["done"]:
                 continue
-            row_logits = logits[b // share]
+            row_logits = logits[b // rows_per_logits]
             if not np.isfinite(row_logits).all():
                 row["done"] = STOP_NONFINITE
                 continue
@@ -299,31 +304,31 @@ class SamplingOps(Protocol):
         state: TextDecoderState,
         finished: FinishedBeams,
         beams: int,
-        share: int = 1,
+        rows_per_logits: int = 1,
     ) -> None:
         """A step of beam search: K = `beams` consecutive rows are a group.
 
         The beams of a group have the same params; its finished beams are at the slot of its first
-        row. share=1: each running beam has K + 1 candidates, its most likely tokens by row b of
-        logits. share=K, the first step: row g of logits is that of the whole group g. In the order
-        of total log-probability, candidates that end become finished beams while there is space,
-        the others become the K new beams: state, tokens and cache_indirection of the parent,
-        advanced, each in its own slot. When the finished beams are full, the whole group is done; a
-        beam without a candidate is done too. Source: BeamSearchDecoder in openai
+        row. rows_per_logits=1: each running beam has K + 1 candidates, its most likely tokens by
+        row b of logits. rows_per_logits=K, the first step: row g of logits is that of the whole
+        group g. In the order of total log-probability, candidates that end become finished beams
+        while there is space, the others become the K new beams: state, tokens and cache_indirection
+        of the parent, advanced, each in its own slot. When the finished beams are full, the whole
+        group is done; a beam without a candidate is done too. Source: BeamSearchDecoder in openai
         whisper/decoding.py.
         """
         for first in range(0, len(state.rows), beams):
             group_rows = slice(first, first + beams)
-            sources = range(group_rows.start, group_rows.stop, share)
+            sources = range(group_rows.start, group_rows.stop, rows_per_logits)
             alive = [b for b in sources if not state.rows[b]["done"]]
-            if any(not np.isfinite(logits[b // share]).all() for b in alive):
+            if any(not np.isfinite(logits[b // rows_per_logits]).all() for b in alive):
                 state.rows["done"][group_rows] = STOP_NONFINITE
             elif alive:
                 candidates = [
                     candidate
                     for b in alive
                     for candidate in beam_candidates(
-                        b, logits[b // share], masks, params, state, beams
+                        b, logits[b // rows_per_logits], masks, params, state, beams
                     )
                 ]
                 candidates.sort(

@@ -18,7 +18,7 @@ from oscine.ops.webgpu.recorder import (
     MAX_WORKGROUPS,
     WORKGROUP,
     is_half,
-    stored_as,
+    store_dtype,
     weights_of,
     window_rows,
 )
@@ -209,7 +209,7 @@ class GpuAttention(GpuLinear):
         shape: dict[str, Any] = {
             "SLOTS": slots, "HEADS": heads, "KEY_HEADS": key_heads, "W4": head4,
             "WINDOW": window or 0, "WITHIN_FRAME": within_frame, "NORMS": norms is not None,
-            "EPS": repr(norms.eps if norms else 0.0), "CACHE": stored_as(cache.keys),
+            "EPS": repr(norms.eps if norms else 0.0), "CACHE": store_dtype(cache.keys),
             "WORDS": words_of(state.rows),
         }  # fmt: skip
         tensors = [

@@ -41,19 +41,20 @@ class GpuEmbedding(Recorder):
         state: TalkerState,
         total: Tensor,
         projected: Tensor | None = None,
-        first: bool = False,
-        before: Tensor | None = None,
+        overwrite: bool = False,
+        preceding_rows: Tensor | None = None,
     ) -> Tensor:
         batch, width = state.rows.shape[0], table.shape[1]
         row = width if projected is None else projected.shape[1]
         self.check_multiple_of_4("width of codes' rows", width)
         self.check_multiple_of_4("width of projected codes' rows", row)
-        y = self.intermediate(batch if before is None else 2 * batch, row)
+        y = self.intermediate(batch if preceding_rows is None else 2 * batch, row)
         self.dispatch(
-            "code_embedding", [table, projected, before, state.rows, total, y],
+            "code_embedding", [table, projected, preceding_rows, state.rows, total, y],
             (ceil(max(width, row) / 256), batch), WIDTH4=width // 4, ROW4=row // 4,
             TABLE_DTYPE=self.dtype_code(table), PROJECTED_DTYPE=self.dtype_code(projected),
-            PROJECTED=projected is not None, FIRST=first, BEFORE=before is not None,
+            PROJECTED=projected is not None, OVERWRITE=overwrite,
+            PRECEDING_ROWS=preceding_rows is not None,
         )  # fmt: skip
         return y
 

@@ -8,7 +8,7 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
 from oscine.ops.webgpu.gemm import ACTIVATIONS, MAX_SKINNY_ROWS, Gemm
 from oscine.ops.webgpu.gemv import MAX_GEMV_ROWS, Gemv
-from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, stored_as
+from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, store_dtype
 
 
 class GpuLinear(Gemv, Gemm):
@@ -31,7 +31,7 @@ class GpuLinear(Gemv, Gemm):
             [x, norm.weight, *bias, y],
             grid,
             work=8.0 * rows * width,
-            ROWS=rows, WIDTH4=width // 4, EPS=norm.eps, STORE=stored_as(y), **reduce,
+            ROWS=rows, WIDTH4=width // 4, EPS=norm.eps, STORE=store_dtype(y), **reduce,
         )  # fmt: skip
         return y
 

@@ -206,7 +206,7 @@ class Recorder:
         self.dispatches.append(Dispatch(kernel, bound, (x, y, z), work, parameters))
 
 
-def stored_as(tensor: Tensor) -> str:
+def store_dtype(tensor: Tensor) -> str:
     """The dtype in which a kernel stores: its choice STORE, or CACHE for keys and values."""
     return "f16" if is_half(tensor) else "f32"
 

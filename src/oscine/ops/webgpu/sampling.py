@@ -36,14 +36,19 @@ class GpuSampling(Recorder):
         return y
 
     def sample_token(
-        self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
+        self,
+        logits: Tensor,
+        masks: Tensor,
+        params: Tensor,
+        state: TextDecoderState,
+        rows_per_logits: int = 1,
     ) -> None:
         batch, capacity = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         parts = self.intermediate(batch, chunks, 2, 6)
         self.dispatch(
             "sample_token_partial", [logits, masks, params, state.rows, parts], (chunks, batch),
-            CHUNK=CHUNK, SHARE=share,
+            CHUNK=CHUNK, ROWS_PER_LOGITS=rows_per_logits,
         )  # fmt: skip
         self.dispatch(
             "sample_token",
@@ -61,21 +66,23 @@ class GpuSampling(Recorder):
         state: TextDecoderState,
         finished: FinishedBeams,
         beams: int,
-        share: int = 1,
+        rows_per_logits: int = 1,
     ) -> None:
         batch, capacity = state.rows.shape[0], state.tokens.shape[1]
         max_finished = finished.rows.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
-        ranks, sources = beams + 1, batch // share
+        ranks, sources = beams + 1, batch // rows_per_logits
         parts = self.intermediate(sources, chunks, 2, 3 + 2 * ranks)
         candidates = self.intermediate(sources, 1 + 2 * ranks)
         self.dispatch(
             "beam_search_partial", [logits, masks, params, state.rows, parts], (chunks, sources),
-            CHUNK=CHUNK, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
+            CHUNK=CHUNK, ROWS_PER_LOGITS=rows_per_logits, RANKS=ranks,
+            WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "beam_search_rank", [parts, params, state.rows, candidates], (sources,),
-            CHUNKS=chunks, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
+            CHUNKS=chunks, ROWS_PER_LOGITS=rows_per_logits, RANKS=ranks,
+            WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "beam_search_advance",
@@ -84,7 +91,8 @@ class GpuSampling(Recorder):
                 *(finished.rows, finished.tokens),
             ],
             (batch // beams,),
-            BEAMS=beams, MAX_FINISHED=max_finished, SHARE=share, RANKS=ranks, CAPACITY=capacity,
+            BEAMS=beams, MAX_FINISHED=max_finished, ROWS_PER_LOGITS=rows_per_logits, RANKS=ranks,
+            CAPACITY=capacity,
         )  # fmt: skip
 
     def token_probs(
