@@ -72,7 +72,7 @@ MAY_IMPORT = {
     ),
     # Whatever loads a model in a worker is given to it by its program: loading imports the fleet.
     "fleet": (
-        *("audio", "errors", "family", "files", "models.asynchronous", "models.cancel"),
+        *("audio", "errors", "family", "files", "futures", "models.asynchronous", "models.cancel"),
         *(
             "models.base_model",
             "models.transcription",
@@ -106,7 +106,8 @@ MAY_IMPORT = {
     "files": ("errors",),
     "formats": ("types", "errors", "files", "terminal", "cues", "subtitles"),
     "threads": ("errors",),
-    "audio": ("types", "errors", "files", "threads", "text.languages"),
+    "futures": (),
+    "audio": ("types", "errors", "files", "futures", "threads", "text.languages"),
     "model_files": ("errors", "files"),
     "text": ("types", "errors", "files", "model_files"),
     "weights": ("types", "errors", "files", "model_files", "dtypes"),
@@ -133,12 +134,13 @@ MAY_IMPORT = {
         *("errors", "gpu", "ops", "ops.check", "ops.effects", "ops.reference", "ops.webgpu"),
         "tree",
     ),
-    "engine": ("errors", "model_runner", "ops", "probe"),
+    "engine": ("errors", "futures", "model_runner", "ops", "probe"),
     "models": (
         *("types", "errors", "files", "model_files", "dtypes", "tree", "ops", "weights", "threads"),
         *(
             "bench",
             "engine",
+            "futures",
             "model_runner",
             "notebook",
             "audio",

@@ -57,7 +57,7 @@ def test_a_fork_while_a_thread_looks_at_a_sequence_leaves_it_readable() -> None:
     engine.submit(sequence)
 
     def hold() -> None:
-        with sequence._condition:
+        with sequence._lock:
             held.set()
             over.wait()
 

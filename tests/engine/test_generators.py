@@ -147,7 +147,7 @@ def test_what_check_raises_cancels_what_is_open() -> None:
     with pytest.raises(KeyboardInterrupt):
         list(results)
     assert log == ["closed"] * 2
-    assert [sequence.cancelled() for sequence in engine.submitted] == [False, True, True]
+    assert [sequence.cancel_requested for sequence in engine.submitted] == [False, True, True]
 
 
 def test_a_caller_that_stops_iterating_cancels_what_is_open() -> None:
@@ -164,7 +164,7 @@ def test_a_caller_that_stops_iterating_cancels_what_is_open() -> None:
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     assert begun == [0, 1, 2, 3] and log == ["closed"] * 4
-    assert [sequence.cancelled() for sequence in engine.submitted] == [False, True, True, True]
+    assert [sequence.cancel_requested for sequence in engine.submitted] == [False, True, True, True]
 
 
 def test_a_refused_sequence_closes_all() -> None:
@@ -179,7 +179,7 @@ def test_a_refused_sequence_closes_all() -> None:
 
     with pytest.raises(RuntimeError):
         list(run_concurrently(submit, [added([1], log), added([2], log)], 2, engine.check))
-    assert log == ["closed"] * 2 and engine.submitted[0].cancelled()
+    assert log == ["closed"] * 2 and engine.submitted[0].cancel_requested
 
 
 def test_sequences_that_end_at_once() -> None:
@@ -200,7 +200,7 @@ def test_a_sequence_can_be_waited_for() -> None:
     open_one = Echo(6)
     with pytest.raises(KeyboardInterrupt):
         open_one.wait(check)
-    assert open_one.cancelled()
+    assert open_one.cancel_requested
     failed = Echo(7)
     failed.fail(ArithmeticError("no"))
     with pytest.raises(ArithmeticError):

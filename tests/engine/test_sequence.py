@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import cancelled
 from oscine.errors import OscineError
+from oscine.futures import Future
 from tests.engine.counting import Count, Runner
 
 
@@ -31,7 +32,8 @@ def test_a_sequence_may_be_given_up_at_any_moment_of_its_end(end: Any) -> None:
     class GivenUp(Count):
         def done(self) -> bool:
             was = super().done()
-            Future.cancel(self)  # by another thread
+            self.cancel_requested = True  # by another thread
+            Future.fail(self, cancelled())
             return was
 
     end(GivenUp(1, 1))

@@ -30,6 +30,7 @@ from oscine.audio.container import DecodeRequest, Warn
 from oscine.audio.demuxer import reason, suffix_of
 from oscine.audio.ogg_chain import FileSlice
 from oscine.errors import AudioError
+from oscine.futures import WakeUp
 from oscine.types import Samples
 
 _log = logging.getLogger(__name__)
@@ -310,7 +311,7 @@ class _Watch:
     """A thread that counts the seconds for which processes are waited for; it sleeps otherwise."""
 
     def __init__(self) -> None:
-        self._waiting = threading.Event()
+        self._waiting = WakeUp()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()  # a single thread: two would count twice as fast
 
@@ -318,16 +319,16 @@ class _Watch:
         """Start counting: a process is waited for."""
         with self._starting:
             if self._thread is None:
-                name = "oscine decoders"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self._thread.start()
-        if not self._waiting.is_set():
-            self._waiting.set()
+                threading.Thread(target=self._run, name="oscine decoders", daemon=True).start()
+        self._waiting.set()
 
     def _run(self) -> None:
+        with self._starting:
+            if self._thread is not None:  # a start was interrupted, and another was started
+                return
+            self._thread = threading.current_thread()
         while True:
             self._waiting.wait()
-            self._waiting.clear()
             time.sleep(_TICK_S)
             for decoder in list(_live):
                 if decoder.tick():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from threading import Condition, Lock, Thread, current_thread
+from threading import Lock, RLock, Thread, current_thread
 from typing import Protocol
 from weakref import WeakSet
+
+from oscine.futures import WakeUp
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class DeviceThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._changed = Condition()
+        self._lock, self._changed = RLock(), WakeUp()
         self._engines: dict[DeviceClient, None] = {}  # those that have work, in order
         self._thread: Thread | None = None
         self._closing = False
@@ -41,24 +43,23 @@ class DeviceThread:
         Where no thread can be started, as in a browser, the calling thread takes its place until no
         work is left. At the end of the process the engine is closed instead.
         """
-        with self._changed:
+        with self._lock:
             if self._closing and self._thread is None:
                 engine.close()
                 return
             self._engines[engine] = None
-            is_running = self._thread is not None and self._thread.is_alive()
-            run_here = not is_running and not self._start()
-            if run_here:
-                self._thread = current_thread()
-            self._changed.notify()
-        if run_here:
+            has_thread = self._thread is not None or self._start()
+            self._changed.set()
+        if not has_thread:
             self._run(0)
 
     def _start(self) -> bool:
-        """Whether the thread could be started."""
-        self._thread = Thread(target=self._run, name=f"oscine {self._name}", daemon=True)
+        """Whether the thread could be started; `_run` sets `_thread`.
+
+        An interrupt of Thread.start or Thread.is_alive leaves open whether the thread runs.
+        """
         try:
-            self._thread.start()
+            Thread(target=self._run, name=f"oscine {self._name}", daemon=True).start()
         except RuntimeError:
             return False
         return True
@@ -75,15 +76,19 @@ class DeviceThread:
 
     def close(self) -> None:
         """End the thread after the running iteration."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify()
+            self._changed.set()
             thread = self._thread
-        if thread is not None and thread.is_alive() and thread is not current_thread():
+        if thread is not None and thread is not current_thread():
             thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _run(self, idle_timeout: float | None = None) -> None:
         """Run engines until there was no work for `idle_timeout` s; None: IDLE_TIMEOUT_S."""
+        with self._lock:
+            if self._thread is not None:  # a start was interrupted, and another was started
+                return
+            self._thread = current_thread()
         served: WeakSet[DeviceClient] = WeakSet()
         timeout = IDLE_TIMEOUT_S if idle_timeout is None else idle_timeout
         try:
@@ -91,24 +96,25 @@ class DeviceThread:
                 for engine in engines:
                     engine.run_iteration()
                     served.add(engine)
-                    with self._changed:
+                    with self._lock:
                         if not engine.has_work:
                             self._engines.pop(engine, None)
                 del engine, engines  # else the thread would keep a model that its owner drops
         finally:
-            with self._changed:
-                if self.is_current:  # it was interrupted
+            with self._lock:
+                if self.is_current:  # it failed, or was interrupted
                     self._thread = None
 
     def _wait_for_work(
         self, served: WeakSet[DeviceClient], idle_timeout: float
     ) -> list[DeviceClient]:
         """The engines that have work; none where the thread has to end."""
-        with self._changed:
-            if not self.is_current:  # its start was interrupted, and another was started
-                return []
-            if not self._engines and not self._closing and idle_timeout:
-                self._changed.wait(idle_timeout)
+        with self._lock:
+            is_idle = not self._engines and not self._closing and idle_timeout > 0
+            self._changed.clear()
+        if is_idle:
+            self._changed.wait(idle_timeout)
+        with self._lock:
             if self._engines and not self._closing:
                 return list(self._engines)
             self._thread = None

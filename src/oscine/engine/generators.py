@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from oscine.engine.sequence import POLL_INTERVAL_S, CancelCheck, Sequence
+from oscine.engine.sequence import CancelCheck, Sequence
+from oscine.futures import POLL_INTERVAL_S, wait_for_any
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def run_concurrently(
                 continue
             if check is not None:
                 check()
-            wait([run.sequence for run in runs if run.sequence], POLL_INTERVAL_S, FIRST_COMPLETED)
+            wait_for_any([run.sequence for run in runs if run.sequence], POLL_INTERVAL_S)
     finally:
         for run in runs:
             run.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import Context
@@ -66,8 +67,9 @@ class Engine(Generic[RunnerT]):
         self.max_slots, self.max_waiting = max_slots, max_waiting
         self.fixed_rows: int | None = None
         self.occupancy = Occupancy()
-        self._lock = RLock()  # of the queue, which callers and the device's thread share
-        self._queue = Queue()
+        self._lock = RLock()  # of the queue, and of what callers submit to it
+        self._submitted: deque[Sequence[Any]] = deque()  # an interrupt of a caller leaves it whole
+        self._queue = Queue()  # which the device's thread alone changes
         self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
         self._batches: dict[Any, Batch] = {}
         self._entries: dict[BatchEntry, None] = {}  # of sequences between the queue and their end
@@ -104,10 +106,10 @@ class Engine(Generic[RunnerT]):
         if not isinstance(sequence, Call):
             self.runner.check(sequence)
         with self._lock:
-            if self.max_waiting is not None and len(self._queue) >= self.max_waiting:
-                raise BusyError(len(self._queue))
+            if self.max_waiting is not None and self.waiting >= self.max_waiting:
+                raise BusyError(self.waiting)
             sequence.bind(caller or sequence.caller, lambda: self._device_thread.wake(self))
-            self._queue.add(sequence)
+            self._submitted.append(sequence)
         self._device_thread.wake(self)
         return sequence
 
@@ -133,14 +135,22 @@ class Engine(Generic[RunnerT]):
     def waiting(self) -> int:
         """The number of sequences in the queue."""
         with self._lock:
-            return len(self._queue)
+            return len(self._submitted) + len(self._queue)
 
     # -- the device's thread ------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         """Whether an iteration would do anything."""
-        return bool(len(self._queue)) or any(batch.has_work for batch in self._batches.values())
+        waiting = self._submitted or len(self._queue)  # without the lock, which a caller may hold
+        return bool(waiting) or any(batch.has_work for batch in self._batches.values())
+
+    def _queue_submitted(self) -> Queue:
+        """The queue, with all sequences that callers have submitted."""
+        with self._lock:
+            while self._submitted:
+                self._queue.add(self._submitted.popleft())
+            return self._queue
 
     def run_iteration(self) -> None:
         """Admit sequences, submit a burst of every batch, and read the burst before."""
@@ -167,8 +177,7 @@ class Engine(Generic[RunnerT]):
 
     def _step_batches(self) -> None:
         """Run a burst of every batch; a batch that fails ends without the others."""
-        with self._lock:
-            urgent = self._queue.is_urgent
+        urgent = self._queue_submitted().is_urgent
         for key, batch in list(self._batches.items()):
             try:
                 self._step_batch(
@@ -223,7 +232,7 @@ class Engine(Generic[RunnerT]):
                 batch.abort(entry)
                 self._free_entry(entry)
         with self._lock:
-            for sequence in list(self._queue):
+            for sequence in list(self._queue_submitted()):
                 late = sequence.is_overdue(now)
                 if late or sequence.done() or sequence.cancel_requested:
                     sequence.fail(DeadlineError() if late else cancelled())
@@ -245,8 +254,7 @@ class Engine(Generic[RunnerT]):
         At most `encode_batch` inputs are to be encoded, so that running rows wait no longer.
         """
         while self._context is None and not (missing and len(missing) >= self._max_encoded()):
-            with self._lock:
-                sequence = self._queue.head()
+            sequence = self._queue_submitted().head()
             if sequence is None:
                 break
             if sequence.context is not None:
@@ -274,9 +282,7 @@ class Engine(Generic[RunnerT]):
     def _max_encoded(self) -> int:
         """The most inputs that are encoded before the next burst."""
         most: int = self.runner.encode_batch
-        with self._lock:
-            live = self._queue.is_urgent
-        live = live or any(
+        live = self._queue_submitted().is_urgent or any(
             entry.sequence.caller.priority == Priority.LIVE for entry in self._entries
         )
         return min(most, LIVE_ENCODE_BATCH) if live or self._device_thread.is_shared else most
@@ -453,7 +459,7 @@ class Engine(Generic[RunnerT]):
         """Fail all running and queued sequences. Raises DeviceLostError where rows do not stop."""
         batches, running = list(self._batches.values()), self._clear_running()
         with self._lock:
-            waiting, self._queue = list(self._queue), Queue()
+            waiting, self._queue = list(self._queue_submitted()), Queue()
         for sequence in [*(entry.sequence for entry in running), *waiting]:
             sequence.fail(error)
         for batch in batches:
@@ -536,7 +542,8 @@ class Engine(Generic[RunnerT]):
         """Fail all sequences in a forked child, which does not have the threads of its parent."""
         self._lock = RLock()
         self._device_thread = device_thread(self.runner.device)
-        for sequence in [*(entry.sequence for entry in self._entries), *self._queue]:
+        queued = self._queue_submitted()
+        for sequence in [*(entry.sequence for entry in self._entries), *queued]:
             sequence.after_fork()
         if self._batches and self.runner.backend.is_async:
             self._batches.clear()  # a GPU cannot be used in a forked child

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from contextvars import Context, copy_context
 from enum import IntEnum
 from queue import Empty, SimpleQueue
-from threading import Condition
 from typing import Any, Generic, TypeVar
 
 from oscine.errors import Cancelled
+from oscine.futures import POLL_INTERVAL_S, Future
 from oscine.probe import current_probe
 
 T = TypeVar("T")
 Piece = TypeVar("Piece")
 #: Called by a waiting caller from time to time; raises to cancel what it waits for.
 CancelCheck = Callable[[], None]
-
-POLL_INTERVAL_S = 0.05  # between two calls of a CancelCheck
 
 
 def add_time(timings: dict[str, float], stage: str, milliseconds: float) -> None:
@@ -89,7 +85,7 @@ class Sequence(Future[T]):
         self.was_alone = False  # memory ran out although it had all memory; next time it fails
         self.submitted = 0.0  # of time.monotonic
         self.on_cancel: Callable[[], None] = _do_nothing  # wakes the engine
-        self.cancel_requested = False
+        self.cancel_requested = self._begun = False
         self.add_done_callback(_release_engine)
         #: The caller's context inside oscine.probe's `probing`; else None.
         self.context: Context | None = None
@@ -120,11 +116,14 @@ class Sequence(Future[T]):
 
     def cancel(self) -> bool:
         """Cancel it, at the next poll where it is running. False where it has ended."""
-        if self.done():
-            return False
-        self.cancel_requested = True
-        super().cancel()
-        self.on_cancel()
+        with self._lock:
+            if self.done():
+                return False
+            self.cancel_requested = True
+            begun, wake_engine = self._begun, self.on_cancel
+        if not begun:
+            self.fail(cancelled())
+        wake_engine()
         return True
 
     def is_overdue(self, now: float) -> bool:
@@ -133,21 +132,9 @@ class Sequence(Future[T]):
 
     def begin(self) -> bool:
         """Mark it as running; False where its caller has cancelled it. Called by the engine."""
-        return not self.cancel_requested if self.running() else self.set_running_or_notify_cancel()
-
-    def finish(self, result: T) -> None:
-        """End it with a result. Called by the engine."""
-        with suppress(InvalidStateError):  # its caller has cancelled it
-            self.set_result(result)
-
-    def fail(self, error: BaseException) -> None:
-        """End it with an error. Called by the engine."""
-        with suppress(InvalidStateError):  # its caller has cancelled it
-            self.set_exception(error)
-
-    def after_fork(self) -> None:
-        """Replace its lock in a forked child: threads of the parent may hold it."""
-        self._condition, self._waiters = Condition(), []
+        with self._lock:
+            self._begun = not self.cancel_requested
+        return self._begun
 
     def count_restart(self) -> None:
         """Note that it begins again from its prompt, as its device was lost."""

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +24,11 @@ from oscine.family import Family
 from oscine.fleet import messages
 from oscine.fleet.messages import NO_REQUEST, Connection, Message
 from oscine.fleet.worker_process import ObjectSpec
+from oscine.futures import POLL_INTERVAL_S, Future, wait_for_any
 
 log = logging.getLogger(__name__)
 
 MAX_LOSSES = 2  # lost processes of one device that are replaced
-POLL_S = 0.05  # between checks whether a caller has cancelled
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; from oscine.fleet.worker_process import main; "
     "from oscine.loading import load; main(load)"
@@ -151,9 +150,9 @@ class Worker:
             logging.getLogger(said[0]).log(said[1], "%s", said[2])
         elif message.kind == messages.RESULT:
             self._last_words = b""  # drivers print much as they are opened
-            self.about.set_result(ModelInfo(*said))
+            self.about.finish(ModelInfo(*said))
         else:
-            self.about.set_exception(said[0])
+            self.about.fail(said[0])
             self.end()
 
     def _listen(self) -> None:
@@ -168,8 +167,7 @@ class Worker:
         with self._lock:
             self.lost = self._how_it_ended()
             waiting = list(self.requests.values())
-        if not self.about.done():
-            self.about.set_exception(DeviceError(f"{self.device}: its process {self.lost}"))
+        self.about.fail(DeviceError(f"{self.device}: its process {self.lost}"))
         if not self.ended:
             self._on_loss(self)  # first, so that waiting requests find another worker
         for request in waiting:
@@ -248,7 +246,7 @@ class Request:
         if serving.stops():
             self.worker.send(self.number, messages.CANCEL)
         try:
-            message = self.inbox.get(timeout=POLL_S)
+            message = self.inbox.get(timeout=POLL_INTERVAL_S)
         except Empty:
             return
         if message.kind == messages.LOST:
@@ -340,7 +338,7 @@ class WorkerPool:
                 raise DeviceError("the processes of all devices have ended; load the model again")
             if stops():
                 raise Cancelled("the work was cancelled")
-            wait(starting, POLL_S, FIRST_COMPLETED)
+            wait_for_any(starting, POLL_INTERVAL_S)
 
     def end(self) -> None:
         """Kill all processes."""

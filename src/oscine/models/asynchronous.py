@@ -6,13 +6,14 @@ import asyncio
 import concurrent.futures
 from collections.abc import AsyncIterable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from threading import Event, Thread, main_thread
 from typing import TypeVar
 
 from oscine.engine.scheduler import MAX_SLOTS
-from oscine.engine.sequence import POLL_INTERVAL_S
 from oscine.errors import Cancelled, UsageError
+from oscine.futures import POLL_INTERVAL_S, Future
 from oscine.models.cancel import Cancel, either_should_stop
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class AsyncCalls:
         should_stop = either_should_stop(stop, cancel)
         async with self._semaphore(asyncio.get_running_loop()):
             try:
-                return await asyncio.wrap_future(run_in_thread(lambda: work(should_stop)))
+                return await _await(run_in_thread(lambda: work(should_stop)))
             finally:
                 stop.set()
 
@@ -52,19 +53,31 @@ class AsyncCalls:
         return self._semaphores[loop]
 
 
-def run_in_thread(work: Callable[[], T]) -> concurrent.futures.Future[T]:
+async def _await(future: Future[T]) -> T:
+    """The result of a future, without blocking the event loop."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def report(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: its task was cancelled
+            loop.call_soon_threadsafe(ended.set)
+
+    future.add_done_callback(report)
+    await ended.wait()
+    return future.result()
+
+
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
     """Run work in a new thread that sees the caller's context variables."""
-    result: concurrent.futures.Future[T] = concurrent.futures.Future()
-    result.set_running_or_notify_cancel()  # from now on it cannot be cancelled
+    result: Future[T] = Future()
     context = copy_context()
 
     def run() -> None:
         try:
             value = context.run(work)
         except BaseException as error:
-            result.set_exception(error)
+            result.fail(error)
         else:
-            result.set_result(value)
+            result.finish(value)
 
     Thread(target=run, name="oscine call").start()
     return result

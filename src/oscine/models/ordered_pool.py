@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from oscine.engine.sequence import POLL_INTERVAL_S
+from oscine.futures import POLL_INTERVAL_S, Future
 from oscine.models.asynchronous import run_in_thread
 from oscine.models.cancel import Cancel, either_should_stop
 
