@@ -49,7 +49,8 @@ def load(
         model: A name of `oscine models list`, `org/name` on Hugging Face, or a path; None: base.
         device: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, part of an adapter's name, or
             all: one process for each GPU, among which calls are distributed.
-        dtype: Type of the matrices on the GPU: f32, f16, or auto (that of the checkpoint).
+        dtype: Type of the matrices on the GPU: f32, f16, q8 and q4 (8 and 4 bits, in blocks), or
+            auto (that of the checkpoint).
         offline: Download nothing.
         progress: Show a progress bar for each file that is downloaded.
         deterministic: Fix the size of batches, so that a result on a device is the same under any

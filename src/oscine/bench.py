@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.dtypes import dtype_name
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Backend, Linear, Plan
+from oscine.quantized import BLOCK_DTYPES
 from oscine.threads import count, parallel_for
 from oscine.tree import tree_leaves
 
@@ -53,7 +55,7 @@ class Measurement:
         audio_s: Seconds of audio in each time, where that is a speed.
         flop: Floating-point operations in each time; 0: not counted.
         nbytes: Bytes of the device's memory that are read at least in each time; 0: not counted.
-        dtype: Of the weights: "f16", "bf16" or "f32".
+        dtype: Of the weights, as oscine.dtypes names it.
         details: Further values by name, which are reported as they are.
     """
 
@@ -83,7 +85,8 @@ class Measurement:
             found["times_real_time"] = 1000 * self.audio_s / self.ms
         if self.flop:
             found["tflops"] = self.flop / self.ms / 1e9
-            rate = limits.product_tflops.get(self.dtype, limits.product_tflops["f32"])
+            multiplied = "f16" if self.dtype in BLOCK_DTYPES else self.dtype
+            rate = limits.product_tflops.get(multiplied, limits.product_tflops["f32"])
             found["product_share"] = found["tflops"] / rate
         if self.nbytes:
             found["bandwidth_gbs"] = self.nbytes / self.ms / 1e6
@@ -173,11 +176,6 @@ def tensor_bytes(tree: Any) -> int:
     return sum(int(tensor.nbytes) for kind in kinds for tensor in tree_leaves(tree, kind))
 
 
-def dtype_name(tensor: Any) -> str:
-    """The dtype in which weights are stored: "f32", "f16" or "bf16"."""
-    return {"float32": "f32", "float16": "f16"}.get(str(tensor.dtype), "bf16")
-
-
 def made_sound(seconds: float, rate: int = 16_000) -> NDArray[np.float32]:
     """Sound with the level and rhythm of speech, float32 [seconds · rate]; always the same.
 
@@ -214,7 +212,7 @@ def measure_limits(backend: Backend) -> DeviceLimits:
     """
     rates = {}
     for dtype in (np.float16, np.float32):
-        stored = dtype_name(backend.upload(np.zeros((4, 4), dtype)))
+        stored = dtype_name(backend.upload(np.zeros((4, 4), dtype)).dtype)
         if stored not in rates:  # NumPy stores float32 alone
             rates[stored] = product_rate(backend, dtype) / 1e12
     return DeviceLimits(copy_bandwidth(backend) / 1e9, rates)

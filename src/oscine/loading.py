@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,11 @@ from oscine.models.loader import DTYPES
 from oscine.notebook import DownloadBars
 from oscine.ops import Backend
 from oscine.ops.sizing import bytes_needed
+from oscine.quantized import is_quantized
+from oscine.tree import tree_leaves
 from oscine.weights import read_checkpoint
+
+log = logging.getLogger(__name__)
 
 
 def load(
@@ -126,10 +131,17 @@ def make_runner(
     try:
         runner = network.runner(weights, backend)
         backend.finish_compiling()
+        if not backend.reads_blocks and in_blocks(weights):
+            log.warning("%s widens 8-bit and 4-bit weights to float32, 4 bytes each", backend.name)
         return runner
     except MemoryBudgetError as problem:
         needed = before + bytes_needed(partial(network.runner, weights), backend)
         raise backend.budget.too_small(max(needed, problem.needed)) from None
+
+
+def in_blocks(weights: Any) -> bool:
+    """Whether a network has weights in blocks of 8 or 4 bits."""
+    return any(is_quantized(array.dtype) for array in tree_leaves(weights))
 
 
 def model_name(path: Path) -> str:

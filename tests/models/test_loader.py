@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.dtypes import BFLOAT16, bf16_to_f32
+from oscine.dtypes import BFLOAT16, bf16_to_f32, to_f32
 from oscine.errors import CheckpointError
 from oscine.models import loader
 from oscine.models.loader import (
@@ -29,6 +29,7 @@ from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts
 from oscine.models.whisper.weights import load_weights as load_whisper
+from oscine.quantized import BLOCK_DTYPES, quantize
 from oscine.tree import tree_leaves, tree_paths
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.checkpoint import lazy_tensor
@@ -277,6 +278,28 @@ def test_matrices_have_the_type_that_is_asked_for_and_vectors_float32(
     wide = bf16_to_f32(array) if source == BFLOAT16 else array.astype(np.float32)
     found = bf16_to_f32(layer.weight) if layer.weight.dtype == BFLOAT16 else layer.weight
     np.testing.assert_array_equal(found, wide.astype(found.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["q8", "q4"])
+@pytest.mark.parametrize("source", [np.float16, np.float32, BFLOAT16])
+def test_products_are_in_blocks_and_the_rest_in_float16(dtype: str, source: Any) -> None:
+    kind = np.dtype(source)
+    shapes = {"a.weight": (3, 64), "b.weight": (3, 40), "c.weight": (2, 64), "table": (3, 64)}
+    entries = {
+        name: stored(bf16(*shape) if kind == BFLOAT16 else np.full(shape, 0.1, source))
+        for name, shape in shapes.items()
+    }
+
+    def build(t: Loader) -> Any:
+        together = t.fused(["a", "c"], [3, 2], 64)
+        narrow = t.linear("b", 3, 40, bias=False)
+        return together.weight, narrow.weight, t.cast_float(t.raw("table", 3, 64))
+
+    together, narrow, table = load(build, PATH, entries, dtype, keep_bf16=True)
+    assert together.dtype == BLOCK_DTYPES[dtype] and together.shape == (5, 2)
+    assert narrow.dtype == table.dtype == np.float16
+    wide = to_f32(np.concatenate([entries["a.weight"].raw(), entries["c.weight"].raw()]))
+    np.testing.assert_array_equal(together, quantize(wide, BLOCK_DTYPES[dtype]))
 
 
 def test_numbers_beyond_float16_become_infinite_in_silence() -> None:

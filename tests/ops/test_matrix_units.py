@@ -178,6 +178,14 @@ def test_tiles_without_matrix_units(
             linear_case(130, 2056, 136, True, activation="gelu", add=True),
             ("to_f16", "gemm_matrix"),
         ),
+        (
+            linear_case(130, 160, 136, "q8", activation="gelu", add=True),
+            ("to_f16", "gemm_matrix"),
+        ),
+        (
+            linear_case(130, 160, 136, "q4", norm=True, tiny=True),
+            ("layer_norm", "gemm_matrix"),
+        ),
         (conv1d_windows_case(45, 72, 68, 2, True, batch=3), ("to_f16", "gemm_matrix")),
         (
             projected_attention_case(33, 2, 16, batch=2),

@@ -14,6 +14,7 @@ from oscine.budget import Budget
 from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
+from oscine.quantized import Q8, is_quantized, shape_of
 
 COPY_BUFFER_BYTES = 8 << 20  # of a buffer for copies within a slot: WebGPU copies between two only
 
@@ -26,6 +27,13 @@ def mebibytes(nbytes: int) -> str:
 def item_bytes(tensor: Tensor) -> int:
     """What one item of the leading axis takes."""
     return math.prod(tensor.shape[1:]) * tensor.dtype.itemsize
+
+
+def scales_last(blocks: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of blocks of weights with all steps before all scales: whole words of each."""
+    scales = 2 if blocks.dtype == Q8 else 4
+    by_block = blocks.reshape(-1).view(np.uint8).reshape(-1, blocks.dtype.itemsize)
+    return np.concatenate([by_block[:, scales:].reshape(-1), by_block[:, :scales].reshape(-1)])
 
 
 class Memory:
@@ -137,16 +145,16 @@ class Memory:
         """A constant. A matrix larger than one binding may be is cut by rows."""
         array = np.ascontiguousarray(array)
         if array.nbytes <= self.largest_binding:
-            tensor = self.zeros(array.shape, array.dtype)
-            self.write(tensor, array)
+            tensor = self.zeros(shape_of(array), array.dtype)
+            self.write(tensor, scales_last(array) if is_quantized(array.dtype) else array)
             return tensor
         if array.ndim < 2 or array[0].nbytes > self.largest_binding:
-            self.check(Tensor(array.shape, array.dtype))
+            self.check(Tensor(shape_of(array), array.dtype))
         rows = self.largest_binding // array[0].nbytes
         parts = tuple(
             self.upload(array[start : start + rows]) for start in range(0, len(array), rows)
         )
-        return Tensor(array.shape, array.dtype, parts=parts)
+        return Tensor(shape_of(array), array.dtype, parts=parts)
 
     def write(self, tensor: Tensor, array: NDArray[Any], at: int = 0) -> None:
         """Copy over items at, at + 1, ... of a slot; bytes are padded to a multiple of 4.

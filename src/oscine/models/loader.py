@@ -20,9 +20,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from oscine.dtypes import BFLOAT16, bf16_to_f32
+from oscine.dtypes import BFLOAT16, to_f32
 from oscine.errors import CheckpointError
 from oscine.ops import LayerNorm, Linear, RmsNorm
+from oscine.quantized import BLOCK, BLOCK_DTYPES, quantize
 from oscine.threads import parallel_for
 from oscine.weights import LazyTensor
 from oscine.weights.mapped_file import Array, printable_name
@@ -33,10 +34,14 @@ Arguments = ParamSpec("Arguments")
 Shape = tuple[int, ...]
 
 #: The values of `dtype` of `load`; auto: matrices keep the type of the file.
-DTYPES = ("auto", "f32", "f16")
-_NUMPY_TYPES: dict[str, np.dtype[Any]] = {
+DTYPES = ("auto", "f32", "f16", "q8", "q4")
+#: The dtype of matrices that are not in blocks. With q8 and q4 it is float16, which matrix units
+#: take, and which rounds far less than the blocks do.
+_FLOAT_DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
+    "q8": np.dtype(np.float16),
+    "q4": np.dtype(np.float16),
 }
 PIECE_BYTES = 4 << 20  # of a tensor that is converted in parallel
 #: Stands for every array in the first run.
@@ -88,7 +93,17 @@ class Loader(ABC):
 
     @abstractmethod
     def cast(self, matrix: Array) -> Array:
-        """A matrix, raw or derived, in the `dtype` of `load`."""
+        """The weight of a product, raw or derived, in the `dtype` of `load`.
+
+        With q8 and q4 it is in blocks of that dtype if blocks divide its rows, else float16.
+        """
+
+    @abstractmethod
+    def cast_float(self, array: Array) -> Array:
+        """A table or convolution, raw or derived, in the `dtype` of `load`; with q8 and q4 float16.
+
+        Kernels other than those of products read no blocks.
+        """
 
     @abstractmethod
     def ignore(self, name: str, *shape: int) -> None:
@@ -176,6 +191,9 @@ class ShapeCheckLoader(Loader):
     def cast(self, matrix: Array) -> Array:
         return matrix
 
+    def cast_float(self, array: Array) -> Array:
+        return array
+
     def ignore(self, name: str, *shape: int) -> None:
         self.optional[name] = shape
 
@@ -220,7 +238,8 @@ class ArrayLoader(Loader):
         keep_bf16: bool = False,
     ) -> None:
         super().__init__(path, entries, original_name)
-        self._dtype = _NUMPY_TYPES.get(dtype)
+        self._dtype = _FLOAT_DTYPES.get(dtype)
+        self._block_dtype = BLOCK_DTYPES.get(dtype)
         self._keep_bf16 = keep_bf16
 
     def raw(self, name: str, *shape: int) -> Array:
@@ -240,7 +259,12 @@ class ArrayLoader(Loader):
         return function(*args, **kwargs)
 
     def cast(self, matrix: Array) -> Array:
-        return matrix if self._dtype is None else astype(matrix, self._dtype)
+        if self._block_dtype is None or matrix.shape[1] % BLOCK:
+            return self.cast_float(matrix)
+        return quantized(matrix, self._block_dtype)
+
+    def cast_float(self, array: Array) -> Array:
+        return array if self._dtype is None else astype(array, self._dtype)
 
     def ignore(self, name: str, *shape: int) -> None:
         pass
@@ -288,6 +312,18 @@ def astype(array: Array, dtype: np.dtype[Any]) -> Array:
     return array if array.dtype == dtype else _stack([array], dtype)
 
 
+def quantized(matrix: Array, dtype: np.dtype[Any]) -> Array:
+    """A matrix [outputs, inputs] of any dtype in blocks, made by all cores."""
+    blocks = np.empty((len(matrix), matrix.shape[1] // BLOCK), dtype)
+
+    def convert(rows: slice) -> None:
+        blocks[rows] = quantize(to_f32(matrix[rows]), dtype)
+
+    step = max(1, PIECE_BYTES // (4 * matrix.shape[1]))
+    parallel_for(convert, [slice(at, at + step) for at in range(0, len(matrix), step)])
+    return blocks
+
+
 def concat(*parts: Array) -> Array:
     """Concatenate arrays along the first axis, in their common dtype, else in float32.
 
@@ -322,7 +358,7 @@ def _stack(parts: Sequence[Array], dtype: np.dtype[Any]) -> Array:
 
 def _convert_piece(piece: tuple[Array, Array]) -> None:
     target, source = piece
-    numbers = bf16_to_f32(source) if source.dtype == BFLOAT16 else source
+    numbers = to_f32(source) if source.dtype == BFLOAT16 else source
     with np.errstate(over="ignore", invalid="ignore"):
         np.copyto(target, numbers, casting="unsafe")
 

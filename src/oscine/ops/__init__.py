@@ -7,9 +7,9 @@ place they declare (`ops.effects`).
 Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B sequences are
 computed side by side, each with a row of state, L rows of each in one pass; W encoded windows; N
 slots: what a sequence keeps from pass to pass is at the index that its state's `slot` names.
-Every activation is float32. Weights are float32, float16 or bfloat16 (oscine.bfloat16), and sums
-are always float32. The keys and values of cross-attention are float32, or float16 where their
-buffer is.
+Every activation is float32. Weights are float32, float16, bfloat16 (oscine.dtypes), or, of products
+and embed, in blocks of 8 or 4 bits (oscine.quantized); sums are always float32. The keys and values
+of cross-attention are float32, or float16 where their buffer is.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ class Backend(Ops, Protocol):
     preferred_batch: int  # windows side by side; more are hardly faster
     encode_batch: int  # windows in one pass of an encoder; more are hardly faster
     computes_features: bool  # whether log-mel features are faster here than on the host
+    reads_blocks: bool  # whether weights in blocks of 8 and 4 bits are kept; else they are widened
     f16_cross_kv: bool  # whether float16 keys of cross_attention are faster, besides smaller
     is_async: bool  # whether a plan runs while the host does other work
     batch_invariant: bool  # whether results may not depend on the size of a cache
@@ -41,7 +42,8 @@ class Backend(Ops, Protocol):
         ...
 
     def upload(self, array: np.ndarray) -> Tensor:
-        """Upload a constant: a float32, float16 or bfloat16 matrix, or a float32 vector."""
+        """Upload a constant: a matrix of any dtype of weights (oscine.dtypes), or a float32
+        vector."""
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:

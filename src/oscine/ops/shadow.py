@@ -56,6 +56,7 @@ class Shadow:
 
     preferred_batch, encode_batch = Gpu.preferred_batch, Gpu.encode_batch
     f16_cross_kv, is_async, batch_invariant = Gpu.f16_cross_kv, False, False
+    reads_blocks = Gpu.reads_blocks
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()

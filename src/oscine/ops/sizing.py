@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from oscine.errors import OscineError
 from oscine.ops.backend import Backend
 from oscine.ops.reference import Reference, ReferencePlan
+from oscine.quantized import shape_of
 
 Array = NDArray[Any]
 
@@ -29,6 +30,7 @@ class Sizing(Reference):
         self.preferred_batch, self.encode_batch = other.preferred_batch, other.encode_batch
         self.computes_features = other.computes_features
         self.f16_cross_kv, self.is_async = other.f16_cross_kv, other.is_async
+        self.reads_blocks = other.reads_blocks
 
     def blank(self, shape: tuple[int, ...], dtype: Any, nbytes: int) -> Array:
         """A tensor that counts as nbytes."""
@@ -38,8 +40,8 @@ class Sizing(Reference):
         return made
 
     def upload(self, array: Array) -> Array:
-        widened = isinstance(self.other, Reference)
-        return self.blank(array.shape, array.dtype, 4 * array.size if widened else array.nbytes)
+        shape, widened = shape_of(array), isinstance(self.other, Reference)
+        return self.blank(shape, array.dtype, 4 * prod(shape) if widened else array.nbytes)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         return self.blank(shape, dtype, prod(shape) * np.dtype(dtype).itemsize)

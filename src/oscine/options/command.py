@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from oscine.options import WHISPER, Group, option
 from oscine.options.checks import any_value, flag, number, one_of, optional
 
-Dtype: TypeAlias = Literal["auto", "f32", "f16"]
+Dtype: TypeAlias = Literal["auto", "f32", "f16", "q8", "q4"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "lrc", "json", "all"]
 
 _CALL_EACH_HINT = "call it for each recording"
@@ -31,10 +31,10 @@ class LoadOptions:
         "auto", any_value, "auto, cpu, gpu, gpu:N, all, or part of an adapter name.",
         Group.MODEL, metavar="DEVICE", python_hint="choose the device when loading the model")
     dtype: Dtype = option(
-        "auto", one_of("auto", "f32", "f16"),
-        "Precision of the weights; auto: that of the checkpoint.",
+        "auto", one_of("auto", "f32", "f16", "q8", "q4"),
+        "Precision of the weights; q8, q4: 8 or 4 bits; auto: that of the checkpoint.",
         Group.MODEL,
-        python_hint="choose the precision when loading the model: dtype='f32' or 'f16'")
+        python_hint="choose the precision when loading the model, such as dtype='f16'")
     threads: int | None = option(
         None, any_value, "Number of CPU threads for NumPy; 0: all cores.", Group.MODEL,
         metavar="NUMBER", default_text="OSCINE_THREADS, else all",

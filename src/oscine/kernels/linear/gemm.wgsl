@@ -7,7 +7,7 @@
 // those would be few, by 64 COLUMNS, each 8 rows by 4. SPLITS parts of the depth: y
 // is then their sums, [SPLITS, ROWS, STRIDE], for gemm_reduce.wgsl.
 // Launch (ceil(OUTPUTS / COLUMNS), ceil(ROWS / 64), SPLITS).
-// use _weights_f32 for WEIGHTS: f32, f16, bf16
+// use _matrix_f32 for WEIGHTS: f32, f16, bf16, q8, q4
 // use _gemm_epilogue
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;
@@ -20,7 +20,7 @@ const SPLITS: u32 = 1u;
 const ACROSS: u32 = COLUMNS / 4u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> w: array<Packed>;
+@group(0) @binding(1) var<storage, read> w: array<Word>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;
 @group(0) @binding(3) var<storage, read> add: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
@@ -38,7 +38,7 @@ fn x_at(row: u32, k4: u32) -> vec4<f32> {
 
 fn w_at(output: u32, k4: u32) -> vec4<f32> {
   if (output < OUTPUTS && k4 < K4) {
-    return unpack(w[output * K4 + k4]);
+    return unpack(fetch(output * K4 + k4));
   }
   return vec4<f32>();
 }

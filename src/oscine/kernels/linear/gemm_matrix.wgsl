@@ -1,11 +1,12 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r, on matrix units
-// x and w [OUTPUTS, 8·K8] in float16, products and sums in float32; y and add [ROWS, STRIDE] from
+// x and w [OUTPUTS, 8·K8] in float16, or w in blocks that become float16, products and sums in float32; y and add [ROWS, STRIDE] from
 // column OFFSET on; OUTPUTS, STRIDE and OFFSET are multiples of 4. Row r of x begins at octet
 // r·X_STRIDE8 + X_BEGIN8, and values outside x are 0, in each item of ITEM_ROWS rows, as in gemm.wgsl.
 // SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS, STRIDE], for gemm_reduce.wgsl.
 // A subgroup of 32 lanes has 2x4 matrices of 16x16 sums, and 4x2 subgroups are a workgroup: tiles of
 // 128x128 sums, 64 deep (SUBGROUPS 4); or 2x2 matrices and 2x2 subgroups: 64x64 (SUBGROUPS 2).
 // Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).
+// use _octets_f16 for WEIGHTS: f16, q8, q4
 // use _gemm_epilogue
 // use _store_f32 for STORE: f32, f16
 enable f16;
@@ -37,7 +38,7 @@ alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Sums = subgroup_matrix_result<f32, 16, 16>;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> w: array<Word>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;
 @group(0) @binding(3) var<storage, read> add: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<Stored>;
@@ -56,9 +57,9 @@ fn x_at(row: u32, k8: u32) -> vec4<u32> {
   return select(vec4<u32>(), x[select(0u, batch_item(row) * X_LENGTH8 + u32(at), inside)], inside);
 }
 
-fn w_at(output: u32, k8: u32) -> vec4<u32> {
-  let found = w[min(output, OUTPUTS - 1u) * K8 + min(k8, K8 - 1u)];
-  return select(vec4<u32>(), found, K8 % DEPTH8 == 0u || k8 < K8);
+fn w_at(output: u32, k8: u32) -> Octet {
+  let at8 = min(output, OUTPUTS - 1u) * K8 + min(k8, K8 - 1u);
+  return fetch_octet(at8, K8 % DEPTH8 == 0u || k8 < K8);
 }
 
 fn store_four(row: u32, output: u32, sums: vec4<f32>, part: u32) {
@@ -130,10 +131,10 @@ fn main(
     tile[x_place + STEP * PITCH] = x1;
     tile[x_place + 2u * STEP * PITCH] = x2;
     tile[x_place + 3u * STEP * PITCH] = x3;
-    tile[w_place] = w0;
-    tile[w_place + STEP * PITCH] = w1;
-    tile[w_place + 2u * STEP * PITCH] = w2;
-    tile[w_place + 3u * STEP * PITCH] = w3;
+    tile[w_place] = to_halves(w0);
+    tile[w_place + STEP * PITCH] = to_halves(w1);
+    tile[w_place + 2u * STEP * PITCH] = to_halves(w2);
+    tile[w_place + 3u * STEP * PITCH] = to_halves(w3);
     workgroupBarrier();
     let next = k8 + DEPTH8 + column;
     x0 = x_at(x_row, next);

@@ -8,7 +8,7 @@
 // Launch (ceil(ROWS / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
 // use _shuffle_subgroup for WORKGROUP_REDUCE: subgroup, shared
 // use _skinny_sums
-// use _weights_f32 for WEIGHTS: f32, f16, bf16
+// use _matrix_f32 for WEIGHTS: f32, f16, bf16, q8, q4
 // use _all_done
 // use _activation
 const ROWS: u32 = 1u;
@@ -27,7 +27,7 @@ const ADD: bool = false;
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> norm_weight: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> fold: array<f32>;
-@group(0) @binding(3) var<storage, read> w: array<Packed>;
+@group(0) @binding(3) var<storage, read> w: array<Word>;
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 @group(0) @binding(5) var<storage, read> add: array<f32>;
 @group(0) @binding(6) var<storage, read> state: array<u32>;
@@ -119,10 +119,10 @@ fn run(workgroup: vec3<u32>, me: u32) {
   let w3 = min(o + 3u, OUTPUTS - 1u) * K4;
   // Weights are fetched a round ahead, the first before it is known whether there is work.
   let start = min(lane, K4 - 1u);
-  var p0 = w[w0 + start];
-  var p1 = w[w1 + start];
-  var p2 = w[w2 + start];
-  var p3 = w[w3 + start];
+  var p0 = fetch(w0 + start);
+  var p1 = fetch(w1 + start);
+  var p2 = fetch(w2 + start);
+  var p3 = fetch(w3 + start);
   if (all_done()) {
     return;
   }
@@ -179,10 +179,10 @@ fn run(workgroup: vec3<u32>, me: u32) {
   for (var k = lane; k < K4; k += LANES) {
     let m = transpose4(p0, p1, p2, p3, k);
     let next = min(k + LANES, K4 - 1u);
-    p0 = w[w0 + next];
-    p1 = w[w1 + next];
-    p2 = w[w2 + next];
-    p3 = w[w3 + next];
+    p0 = fetch(w0 + next);
+    p1 = fetch(w1 + next);
+    p2 = fetch(w2 + next);
+    p3 = fetch(w3 + next);
     if (NORM && marked < TILE) {
       m0 += vec4<f32>(sums_of(x[t0 + k] - shift.x), sums_of(x[t1 + k] - shift.y));
       m1 += vec4<f32>(sums_of(x[t2 + k] - shift.z), sums_of(x[t3 + k] - shift.w));

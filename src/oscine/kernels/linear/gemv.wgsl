@@ -6,7 +6,7 @@
 // values, which keeps the variance of rows with a large mean from cancelling.
 // Launch ceil(OUTPUTS / rows of a workgroup) workgroups, folded at 65,535.
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
-// use _weights_f32 for WEIGHTS: f32, f16, bf16
+// use _matrix_f32 for WEIGHTS: f32, f16, bf16, q8, q4
 // use _all_done
 // use _activation
 const ROWS: u32 = 1u;
@@ -22,7 +22,7 @@ const ADD: bool = false;
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> norm_weight: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> fold: array<f32>;
-@group(0) @binding(3) var<storage, read> w: array<Packed>;
+@group(0) @binding(3) var<storage, read> w: array<Word>;
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 @group(0) @binding(5) var<storage, read> add: array<f32>;
 @group(0) @binding(6) var<storage, read> state: array<u32>;
@@ -57,8 +57,8 @@ fn four_rounds(o: u32, i: u32) -> Ahead {
   let last = K4 - 1u;
   let lanes = ROW_GROUP.lanes;
   return Ahead(
-    w[row + min(i, last)], w[row + min(i + lanes, last)],
-    w[row + min(i + 2u * lanes, last)], w[row + min(i + 3u * lanes, last)]
+    fetch(row + min(i, last)), fetch(row + min(i + lanes, last)),
+    fetch(row + min(i + 2u * lanes, last)), fetch(row + min(i + 3u * lanes, last))
   );
 }
 
@@ -97,8 +97,8 @@ fn run_norm(o: u32, fetched: Ahead) {
     ahead.j = ahead.l;
     let next = i + 4u * lanes;
     if (next < K4) {
-      ahead.k = w[o * K4 + next];
-      ahead.l = w[o * K4 + min(next + lanes, K4 - 1u)];
+      ahead.k = fetch(o * K4 + next);
+      ahead.l = fetch(o * K4 + min(next + lanes, K4 - 1u));
     }
     sums = with_two(sums, wi, i, wj, i + lanes, shift);
   }

@@ -22,7 +22,7 @@ const ADD: bool = false;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> norm_weight: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> w: array<Wide>;
+@group(0) @binding(2) var<storage, read> w: array<Word>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read> add: array<f32>;
 @group(0) @binding(5) var<storage, read> state: array<u32>;
@@ -135,7 +135,7 @@ fn first_rounds(pair: u32) -> Ahead {
   let other = second_of(min(pair, PAIRS - 1u)) * K;
   let i = min(ROW_GROUP.lane, K - 1u);
   let j = min(ROW_GROUP.lane + ROW_GROUP.lanes, K - 1u);
-  return Ahead(w[o + i], w[other + i], w[o + j], w[other + j]);
+  return Ahead(fetch_wide(o + i), fetch_wide(other + i), fetch_wide(o + j), fetch_wide(other + j));
 }
 
 fn first_of(pair: u32) -> u32 {
@@ -169,8 +169,8 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
       ahead.b0 = ahead.b1;
       let next = i + 2u * ROW_GROUP.lanes;
       if (next < K) {
-        ahead.a1 = w[o * K + next];
-        ahead.b1 = w[other * K + next];
+        ahead.a1 = fetch_wide(o * K + next);
+        ahead.b1 = fetch_wide(other * K + next);
       }
     }
     let all = summed(sums);

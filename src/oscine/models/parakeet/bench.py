@@ -12,11 +12,11 @@ from oscine.audio.io import open_source
 from oscine.bench import (
     BenchSettings,
     Measurement,
-    dtype_name,
     made_sound,
     time_once,
     time_runs,
 )
+from oscine.dtypes import dtype_name
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
@@ -59,7 +59,7 @@ def measure_encoder(
         times_ms=[spent / batch for spent in runs],
         audio_s=seconds,
         flop=encoder_flop(config, seconds),
-        dtype=dtype_name(runner.encoder.w.subsampling_linear.weight),
+        dtype=dtype_name(runner.encoder.w.blocks[0].self_attn.linear_out.weight.dtype),
     )
 
 
@@ -98,7 +98,7 @@ def measure_loop(model: Parakeet, batch: int, repeats: int) -> Measurement:
         batch=batch,
         times_ms=runs,
         audio_s=batch * WINDOW_S,
-        dtype=dtype_name(model.runner.encoder.w.subsampling_linear.weight),
+        dtype=dtype_name(model.runner.encoder.w.blocks[0].self_attn.linear_out.weight.dtype),
         details={
             "labels": len(found[0].emissions),
             "decisions": len(found[0].decisions),
@@ -130,6 +130,6 @@ def measure_recording(model: Parakeet, settings: BenchSettings) -> Measurement:
         batch=model.runner.encode_batch,
         times_ms=runs,
         audio_s=settings.seconds,
-        dtype=dtype_name(model.runner.encoder.w.subsampling_linear.weight),
+        dtype=dtype_name(model.runner.encoder.w.blocks[0].self_attn.linear_out.weight.dtype),
         details={"audio_s": settings.seconds},
     )

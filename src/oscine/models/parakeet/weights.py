@@ -294,7 +294,7 @@ def subsampling_linear(t: Loader, name: str, config: ParakeetConfig) -> Linear:
     if config.xscaling:
         root = float(np.sqrt(np.float64(d)))
         weight, bias = t.derived(_scale, weight, root), t.derived(_scale, bias, root)
-    return Linear(t.cast(weight), bias)
+    return Linear(t.cast_float(weight), bias)
 
 
 def conformer_block(
@@ -433,12 +433,14 @@ def transducer(t: Loader, config: ParakeetConfig, single_bias: bool) -> Transduc
     p, labels, joint = config.predictor_dim, config.vocab_size + 1, config.joint_dim
     embedding = t.derived(_zero_blank, t, t.raw(EMBEDDING, labels, p), config.blank_id)
     weights = TransducerWeights(
-        embedding=t.cast(embedding),
+        embedding=t.cast_float(embedding),
         lstm=tuple(
             lstm_layer(t, layer, p, single_bias) for layer in range(config.predictor_layers)
         ),
         joint_enc=t.linear("joint.enc", joint, config.d_model),
-        joint_pred=t.linear("joint.pred", joint, p),
+        joint_pred=Linear(
+            t.cast_float(t.raw("joint.pred.weight", joint, p)), t.bias("joint.pred", joint)
+        ),
         joint_out=t.linear("joint.joint_net.2", labels + len(config.durations), joint),
     )
     return t.derived(unify_dtypes, weights)
@@ -450,8 +452,8 @@ def lstm_layer(t: Loader, layer: int, p: int, single_bias: bool) -> LstmLayer:
     if not single_bias:
         bias = t.derived(_sum_biases, bias, t.f32(f"{LSTM}.bias_hh_l{layer}", 4 * p))
     return LstmLayer(
-        Linear(t.cast(t.raw(f"{LSTM}.weight_ih_l{layer}", 4 * p, p)), bias),
-        Linear(t.cast(t.raw(f"{LSTM}.weight_hh_l{layer}", 4 * p, p)), None),
+        Linear(t.cast_float(t.raw(f"{LSTM}.weight_ih_l{layer}", 4 * p, p)), bias),
+        Linear(t.cast_float(t.raw(f"{LSTM}.weight_hh_l{layer}", 4 * p, p)), None),
     )
 
 

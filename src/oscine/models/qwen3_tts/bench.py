@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from oscine.bench import (
     BenchSettings,
     Measurement,
-    dtype_name,
     made_sound,
     run_together,
     tensor_bytes,
     time_runs,
 )
+from oscine.dtypes import dtype_name
 from oscine.models.qwen3_tts import model as network
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
@@ -112,7 +112,7 @@ def measure_voices(
     for _ in range(2):
         run()
     runs = [run() for _ in range(repeats)]
-    dtype = dtype_name(model.runner.networks.talker.codec_embedding)
+    dtype = dtype_name(model.runner.networks.talker.codec_head.weight.dtype)
     seconds = [sum(each.seconds for each in found) for _, found in runs]
     frame_s = frame_seconds(model.runner)
     yield Measurement(
@@ -153,7 +153,8 @@ def measure_parts(runner: Qwen3TtsRunner, repeats: int) -> Iterator[Measurement]
     talker, backend, networks = runner.talker, runner.backend, runner.networks
     buffers = talker.rows(1)
     hidden = backend.zeros((1, runner.config.talker.hidden_size))
-    dtype, replays = dtype_name(networks.talker.codec_embedding), REPLAYS if backend.is_async else 1
+    dtype = dtype_name(networks.talker.codec_head.weight.dtype)
+    replays = REPLAYS if backend.is_async else 1
 
     def run_talker() -> None:
         last = networks.code_predictor.codec_embeddings[-1]
@@ -208,7 +209,7 @@ def measure_codec(runner: Qwen3TtsRunner, frames: int, repeats: int) -> Measurem
         per="frame",
         times_ms=[spent / frames for spent in runs],
         nbytes=codec_bytes(runner) / frames,
-        dtype=dtype_name(runner.codec.weights.conv_in.weight),
+        dtype=dtype_name(runner.codec.weights.conv_in.weight.dtype),
         details={"frames": frames, "dispatches": len(getattr(plan, "dispatches", ()))},
     )
 

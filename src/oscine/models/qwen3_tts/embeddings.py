@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.dtypes import BFLOAT16, bf16_to_f32
+from oscine.dtypes import to_f32
 from oscine.engine.plan_cache import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
@@ -142,5 +142,4 @@ class TextProjection:
 
 def embedding_rows(table: NDArray[Any], ids: NDArray[Any]) -> Rows:
     """Rows of a stored embedding table as float32: [n, D]."""
-    rows = table[ids]
-    return bf16_to_f32(rows) if rows.dtype == BFLOAT16 else rows.astype(np.float32)
+    return to_f32(table[ids])

@@ -234,7 +234,9 @@ def _talker_weights(t: Loader, config: Qwen3TtsConfig) -> TalkerWeights:
     return TalkerWeights(
         layers=transformer_layers(t, _TALKER, stack),
         norm=t.rms_norm(f"{_TALKER}.norm", stack.hidden_size, stack.norm_eps),
-        codec_embedding=t.cast(t.raw(f"{_TALKER}.codec_embedding.weight", rows, stack.hidden_size)),
+        codec_embedding=t.cast_float(
+            t.raw(f"{_TALKER}.codec_embedding.weight", rows, stack.hidden_size)
+        ),
         codec_head=t.linear("talker.codec_head", rows, stack.hidden_size, bias=False),
     )
 
@@ -255,7 +257,7 @@ def _code_predictor_weights(t: Loader, config: Qwen3TtsConfig) -> CodePredictorW
         layers=transformer_layers(t, at, stack),
         norm=t.rms_norm(f"{at}.norm", stack.hidden_size, stack.norm_eps),
         codec_embeddings=tuple(
-            t.cast(t.raw(f"{at}.codec_embedding.{g}.weight", codes, width)) for g in groups
+            t.cast_float(t.raw(f"{at}.codec_embedding.{g}.weight", codes, width)) for g in groups
         ),
         lm_heads=tuple(
             t.linear(f"{_CODE_PREDICTOR}.lm_head.{g}", codes, stack.hidden_size, bias=False)

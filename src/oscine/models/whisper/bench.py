@@ -11,13 +11,13 @@ import numpy as np
 from oscine.bench import (
     BenchSettings,
     Measurement,
-    dtype_name,
     made_sound,
     tensor_bytes,
     time_once,
     time_runs,
     time_steps,
 )
+from oscine.dtypes import dtype_name
 from oscine.engine.runner import BatchEntry
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError, NonFiniteError
@@ -70,7 +70,7 @@ def measure_encoder(runner: WhisperRunner, count: int, repeats: int) -> Measurem
         batch=count,
         times_ms=[spent / count for spent in time_runs(encode, repeats)],
         flop=encoder_flop(config),
-        dtype=dtype_name(runner.encoder.w.conv2.weight),
+        dtype=dtype_name(runner.encoder.w.blocks[0].fc1.weight.dtype),
         audio_s=config.window_frames / 100,
     )
 
@@ -157,7 +157,7 @@ def measure_steps(runner: WhisperRunner, batch: int, repeats: int) -> Measuremen
         batch=batch,
         times_ms=steps.time(repeats),
         nbytes=step_bytes(runner, batch, steps.mean_length),
-        dtype=dtype_name(runner.decoder.token_embedding),
+        dtype=dtype_name(runner.decoder.token_embedding.dtype),
         details={"dispatches": len(getattr(steps.step, "dispatches", ()))},
     )
 
@@ -196,7 +196,7 @@ def measure_recording(model: Whisper, settings: BenchSettings) -> Measurement:
         batch=batch_size(model),
         times_ms=[spent for spent, _ in runs],
         audio_s=settings.seconds,
-        dtype=dtype_name(model.runner.decoder.token_embedding),
+        dtype=dtype_name(model.runner.decoder.token_embedding.dtype),
         details={"audio_s": settings.seconds, "tokens": float(np.median(tokens))},
     )
 

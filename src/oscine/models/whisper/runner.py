@@ -33,7 +33,7 @@ EXECUTORS = {"decode": DecodingExecutor, "language": LanguageExecutor, "align": 
 class WhisperRunner:
     """A Whisper network on a device: uploads the weights, records plans, and grows its memory.
 
-    Cross keys and values are float16 if the weights are, on backends where that is faster. Raises
+    Cross keys and values are float32 if the weights are, else float16 where that is faster. Raises
     DeviceError if the backend cannot store or compute a model of these sizes.
     """
 
@@ -50,7 +50,7 @@ class WhisperRunner:
             self.encoder = EncoderRunner(backend, self.config, encoder)
             return
         self.decoder = ops.upload(backend, weights.decoder)
-        half = weights.decoder.token_embedding.dtype == np.float16 and backend.f16_cross_kv
+        half = weights.decoder.token_embedding.dtype != np.float32 and backend.f16_cross_kv
         self.memory = DecoderMemory(
             self.config, backend, np.float16 if half and not f32_cross_kv else np.float32
         )

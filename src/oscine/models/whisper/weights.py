@@ -80,7 +80,9 @@ class WhisperWeights:
     """All weights of a checkpoint, on the host.
 
     Matrices have the requested dtype, else that of the file (float16 or float32); vectors and
-    positional embeddings are float32. Arrays may be read-only views of the file.
+    positional embeddings are float32. With q8 and q4 the token embedding, which is also the
+    projection to logits, and all linear layers are in blocks, and both convolutions are float16.
+    Arrays may be read-only views of the file.
     """
 
     config: WhisperConfig
@@ -98,7 +100,8 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
 
     Args:
         path: The file or folder, or an open checkpoint.
-        dtype: "f16" or "f32" for all matrices and convolutions; "auto": that of the file.
+        dtype: "f16" or "f32" for all matrices and convolutions; "auto": that of the file; "q8" or
+            "q4" for matrices in blocks (oscine.quantized), beside convolutions in float16.
 
     Raises:
         CheckpointError: a file is damaged, or a tensor is missing, unexpected or misshapen.
@@ -220,7 +223,7 @@ def convolution(t: Loader, name: str, out: int, inputs: int) -> Linear:
         weight = t.derived(_time_first, t.raw(f"{name}.weight", out, inputs, 3))
     column = t.shape(f"{name}.bias") == (out, 1)
     bias = t.f32(f"{name}.bias", *((out, 1) if column else (out,)))
-    return Linear(t.cast(weight), t.derived(_flatten, bias))
+    return Linear(t.cast_float(weight), t.derived(_flatten, bias))
 
 
 def encoder_positions(t: Loader, length: int, width: int) -> Array:

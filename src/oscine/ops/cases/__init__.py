@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.dtypes import BFLOAT16
+from oscine.quantized import BLOCK_DTYPES, quantize
 
 Array = NDArray[Any]
 Values = dict[str, Any]
@@ -78,7 +79,9 @@ def random_cache_indirection(
 
 
 def to_dtype(matrix: Array, dtype: str) -> Array:
-    """A matrix in the dtype of a checkpoint; bfloat16 is truncated, not rounded."""
+    """A matrix in a dtype of weights; bfloat16 is truncated, not rounded."""
+    if dtype in BLOCK_DTYPES:
+        return quantize(matrix, BLOCK_DTYPES[dtype])
     if dtype == "bfloat16":
         return (matrix.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
     return matrix.astype(dtype)

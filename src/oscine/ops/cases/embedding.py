@@ -20,9 +20,8 @@ from oscine.ops.cases import (
 )
 
 
-def embed_case(batch: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
+def embed_case(batch: int, length: int, vocabulary: int, width: int, dtype: str) -> Case:
     """Token and positional embeddings of prompts and of single tokens."""
-    dtype = np.float16 if half else np.float32
     capacity = length + 5
 
     def values(rng: np.random.Generator) -> Values:
@@ -38,11 +37,11 @@ def embed_case(batch: int, length: int, vocabulary: int, width: int, half: bool)
         return backend.embed(w["table"], w["positions"], state, prompt)
 
     return Case(
-        f"embed {batch} sequences of {length}, {vocabulary}x{width} {np.dtype(dtype).name}",
+        f"embed {batch} sequences of {length}, {vocabulary}x{width} {dtype}",
         values,
         call,
         lambda rng: {
-            "table": noise(rng, vocabulary, width).astype(dtype),
+            "table": to_dtype(noise(rng, vocabulary, width), dtype),
             "positions": noise(rng, capacity, width),
         },
     )
@@ -149,9 +148,11 @@ def gather_rows_case(batch: int, length: int, width: int, sot: bool = False) -> 
 
 
 CASES: tuple[Case, ...] = (
-    embed_case(1, 1, 517, 32, False),
-    embed_case(5, 1, 1830, 40, True),
-    embed_case(2, 7, 300, 384, True),
+    embed_case(1, 1, 517, 32, "float32"),
+    embed_case(5, 1, 1830, 40, "float16"),
+    embed_case(2, 7, 300, 384, "float16"),
+    embed_case(2, 7, 301, 96, "q8"),
+    embed_case(5, 1, 517, 96, "q4"),
     code_embedding_case(1, 2048, 1024, ("bfloat16", "float32"), True, True),
     code_embedding_case(3, 36, 80, ("float16", "bfloat16"), False, False),
     code_embedding_case(3, 64, 0, ("float32", "float32"), False, True),

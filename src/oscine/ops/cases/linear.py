@@ -8,6 +8,7 @@ import numpy as np
 
 from oscine import ops
 from oscine.ops.cases import Case, Values, noise, to_dtype
+from oscine.quantized import BLOCK_DTYPES
 
 
 def random_norm(rng: np.random.Generator, width: int, kind: Any) -> Any:
@@ -26,6 +27,8 @@ def linear_case(rows: int, inputs: int, outputs: int, half: bool | str, **option
 
     def weights(rng: np.random.Generator) -> Values:
         matrix = rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
+        if options.get("tiny"):  # the scales of blocks are subnormal float16
+            matrix[:, : inputs // 2] *= 1e-4
         bias = noise(rng, outputs) if options.get("bias", True) else None
         norm = random_norm(rng, inputs, options.get("norm"))
         return {"linear": ops.Linear(to_dtype(matrix.astype(np.float32), kind), bias), "norm": norm}
@@ -82,6 +85,28 @@ def norm_case(rows: int, width: int, kind: str = "layer") -> Case:
         lambda rng: {"norm": random_norm(rng, width, kind)},
     )
 
+
+#: Weights in blocks, in every product: an odd number of blocks, rows that begin within a word of
+#: scales, and for matrix units whole tiles and a ragged end.
+QUANTIZED_CASES: tuple[Case, ...] = tuple(
+    case
+    for kind in BLOCK_DTYPES
+    for case in (
+        linear_case(1, 96, 71, kind, norm=True, activation="gelu"),
+        linear_case(1, 1280, 130, kind, add=True, bias=False),
+        linear_case(3, 160, 133, kind, activation="silu", tiny=True),
+        linear_case(4, 96, 70, kind, norm="rms 0.4", add=True),
+        linear_case(16, 288, 133, kind, norm=True, add=True),
+        linear_case(37, 96, 300, kind, norm="rms", bias=False),
+        linear_case(90, 96, 65, kind, activation="gelu", add=True),
+        linear_case(200, 160, 132, kind, norm=True),
+        linear_case(1270, 64, 1288, kind, bias=False, add=True),
+        linear_case(70, 2048, 132, kind, activation="gelu", add=True),
+        linear_case(1, 64, 70001, kind, norm=True),
+        swiglu_linear_case(1, 96, 65, kind, "rms"),
+        swiglu_linear_case(37, 96, 68, kind, "rms 0.4"),
+    )
+)
 
 CASES: tuple[Case, ...] = (
     *(norm_case(rows, width) for rows, width in ((1, 4), (3, 384), (65, 40), (129, 1280))),
@@ -141,6 +166,7 @@ CASES: tuple[Case, ...] = (
     ),
     *(swiglu_linear_case(rows, 96, 68, "bfloat16", "rms") for rows in (8, 16, 32, 64)),
     swiglu_linear_case(200, 80, 112, "bfloat16", "rms"),
+    *QUANTIZED_CASES,
     linear_case(1, 40, 130, False, norm=True, activation="silu"),
     linear_case(9, 64, 36, True, activation="relu", add=True),
     linear_case(70, 36, 132, False, activation="silu", bias=False),

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.budget import Budget, free_memory
-from oscine.dtypes import BFLOAT16, bf16_to_f32
+from oscine.dtypes import to_f32
 from oscine.ops.reference.blocks import blocks
 from oscine.ops.reference.vocabulary import Ops
+from oscine.quantized import shape_of
 from oscine.threads import parallel_for, single_threaded_blas
 
 Array = NDArray[Any]
@@ -46,6 +47,7 @@ class Reference(Ops):
     preferred_batch = 8
     encode_batch = 1  # one window keeps all cores busy, and BLAS may round larger batches otherwise
     computes_features = False  # audio/mel.py is faster
+    reads_blocks = False
     f16_cross_kv = False  # NumPy would convert it to float32 at each step
     is_async = False
     batch_invariant = False  # no result depends on it here
@@ -57,17 +59,18 @@ class Reference(Ops):
     # -- memory and time ----------------------------------------------------------------------
 
     def upload(self, array: Array) -> Array:
-        self.budget.check(4 * array.size)
+        shape = shape_of(array)
+        self.budget.check(4 * prod(shape))
         if array.dtype == np.float32:
             ready = np.require(array, requirements=["C", "ALIGNED"])
             self.budget.hold(ready, ready.nbytes)
             return ready
-        copy = np.empty(array.shape, np.float32)
+        copy = np.empty(shape, np.float32)
         self.budget.hold(copy, copy.nbytes)
 
         def convert(rows: slice) -> None:
             with np.errstate(invalid="ignore"):  # a NaN weight shows in the logits
-                copy[rows] = bf16_to_f32(array[rows]) if array.dtype == BFLOAT16 else array[rows]
+                copy[rows] = to_f32(array[rows])
 
         parallel_for(convert, blocks(len(array), max(1, copy[:1].nbytes)))
         return copy

@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from oscine.gpu.kernels import choices_of
 from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, Linear
-from oscine.ops.webgpu.recorder import Recorder, is_half, weights_of
+from oscine.ops.webgpu.recorder import Recorder, weights_of
 
 #: In the order of kernels/common/_activation.wgsl.
 ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
@@ -46,7 +47,8 @@ class Gemm(Recorder):
             return False
         parts = linear.weight.parts or (linear.weight,)
         even = not any(value % 2 for value in layout.values())
-        return even and is_half(parts[0]) and not any(part.shape[0] % 4 for part in parts)
+        known = weights_of(parts[0]) in choices_of("gemm_matrix")["WEIGHTS"]
+        return even and known and not any(part.shape[0] % 4 for part in parts)
 
     def gemm(
         self,
@@ -88,7 +90,7 @@ class Gemm(Recorder):
                 work=2.0 * rows * depth * count,
                 ROWS=rows, OUTPUTS=count, OFFSET=offset if splits == 1 else 0,
                 STRIDE=sums.shape[-1], SPLITS=splits, **ends, **layout, **shape,
-                **({} if matrix else {"WEIGHTS": weights_of(part)}),
+                WEIGHTS=weights_of(part),
             )  # fmt: skip
             if splits > 1:
                 self.dispatch(

@@ -17,6 +17,8 @@ MAX_TILE_ROWS = 16  # of x in a tile of gemm_skinny
 NARROW, BROAD = 2048, 4096  # outputs up to which a tile has many lanes, and some
 LONG_ROW, MAX_LONG_ROWS = 1024, 2048  # rows this long, and not more of them: a workgroup each
 SUBGROUPS = 64  # invocations of a workgroup of which each subgroup has a row
+#: Weights of which two rows a subgroup are faster: of fewer bytes than the x that they meet.
+PAIRED_DTYPES = ("bf16", "q8", "q4")
 FOLD_OUTPUTS = 8192  # with more outputs a folded norm is slower than a dispatch of its own
 
 
@@ -69,7 +71,8 @@ class Gemv(Recorder):
         add: Tensor | None,
     ) -> None:
         """Few rows: one row of the weight, or two, a subgroup or workgroup."""
-        if isinstance(norm, RmsNorm) or (norm is None and weights_of(linear.weight) == "bf16"):
+        narrow = weights_of(linear.weight) in PAIRED_DTYPES
+        if isinstance(norm, RmsNorm) or (norm is None and narrow):
             offset = 0
             for part in linear.weight.parts or (linear.weight,):
                 self.gemv_gated(x, Linear(part, linear.bias), y, norm, activation, add, offset)
@@ -120,7 +123,8 @@ class Gemv(Recorder):
             ROWS=rows, K4=width // 4, OUTPUTS=outputs, OFFSET=offset, STRIDE=y.shape[1],
             RMS=norm is not None, EPS=eps_of(norm), GATED=gated, BIAS=bias is not None,
             ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation), WEIGHTS=kind,
-            LOAD="four" if kind == "f32" or width % 8 else "eight", **early_exit, **reduce,
+            LOAD="eight" if kind in ("f16", "bf16") and width % 8 == 0 else "four",
+            **early_exit, **reduce,
         )  # fmt: skip
 
     def gemm_skinny(

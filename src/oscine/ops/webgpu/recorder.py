@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.dtypes import BFLOAT16
+from oscine.dtypes import dtype_name
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Parameter, PipelineCache
@@ -30,6 +30,7 @@ class Recorder:
 
     preferred_batch = 16
     encode_batch = 4  # the products of one window are too few tiles for a large GPU
+    reads_blocks = True
     f16_cross_kv = True
     is_async = True
     batch_invariant = False
@@ -218,9 +219,7 @@ def is_half(tensor: Tensor) -> bool:
 
 def weights_of(tensor: Tensor) -> str:
     """The dtype in which weights, or keys and values, are stored: a kernel's choice WEIGHTS."""
-    if tensor.dtype == BFLOAT16:
-        return "bf16"
-    return "f16" if is_half(tensor) else "f32"
+    return dtype_name(tensor.dtype)
 
 
 def grid2d(groups: int) -> tuple[int, int]:

@@ -1,0 +1,7 @@
+// A matrix w of float32. Paste with binding w: array<Word>; w is read by vec4s of its rows.
+// use _weights_f32
+alias Word = Packed;
+
+fn fetch(at4: u32) -> Packed {
+  return w[at4];
+}
