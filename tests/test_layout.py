@@ -98,11 +98,18 @@ MAY_IMPORT = {
     "options.speak": ("options", "options.checks", "options.command"),
     "options.aliases": ("types",),
     "options.layout": ("options", "options.checks", "errors"),
+    "options.serve": ("errors", "options", "options.checks", "options.command"),
     "options.calls": ("errors", "options", "options.speak", "options.transcribe"),
     "options.transcribe": (
         *("options", "options.checks", "options.command", "options.layout", "options.aliases"),
         "errors",
         "text.languages",
+    ),
+    # It knows no family, and whatever loads a model is given to it by the command.
+    "server": (
+        *("audio.io", "audio.write", "errors", "family", "files", "formats", "registry", "types"),
+        *("options", "options.aliases", "options.checks", "options.command", "options.layout"),
+        *("options.serve", "options.speak", "options.transcribe", "text.languages"),
     ),
     "cues": ("types", "options.layout"),
     "subtitles": ("types", "errors", "terminal", "options.layout", "cues"),

@@ -46,7 +46,8 @@ NOT_OURS = {"utils.py"}
 #: Of files, which look like attributes where a name ends with one.
 SUFFIXES = {"md", "py", "txt", "toml", "wav", "json", "mp3", "flac", "opus", "ogg", "wgsl"}
 #: Their Python re-creates faults of other programs, crashes among them.
-NOT_RUN = {"docs/upstream.md"}
+#: That of docs/serve.md needs a server: tests/server/test_app.py runs it.
+NOT_RUN = {"docs/upstream.md", "docs/serve.md"}
 #: Pages whose every option is one of oscine's or of a program that it answers for.
 CHECKED = ("transcribe", "speak", "models", "devices", "verification", "engine", "cli")
 site = runpy.run_path(str(ROOT / "docs" / "conf.py"))

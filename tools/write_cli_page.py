@@ -19,6 +19,7 @@ from oscine.options import Option
 from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
+from oscine.options.serve import ServeOptions
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
 
@@ -26,6 +27,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 COMMANDS: dict[str, tuple[type[Any], ...]] = {
     "oscine transcribe FILE...": (TranscribeCommand, TranscribeOptions, Layout),
     "oscine speak TEXT": (SpeakCommand, VoiceOptions, SpeakOptions),
+    "oscine serve": (ServeOptions,),
 }
 HEAD = """\
 # Command line reference
@@ -61,10 +63,10 @@ def default(option: Option) -> str:
 
 
 def default_value(value: Any) -> str:
-    """A value as the command line takes it, a switch in words; nothing for None."""
+    """A value as the command line takes it, a switch in words; nothing for none."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "" if value is None else f"`{value}`"
+    return "" if value in (None, ()) else f"`{value}`"
 
 
 def cell(text: str) -> str:

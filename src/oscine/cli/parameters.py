@@ -105,6 +105,8 @@ def typer_option(record: Option, heading: str | None = None) -> Any:
 
 def cli_type(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
     """(type, parser, placeholder of the value) of an option on the command line."""
+    if record.repeatable:
+        return list[str], None, "TEXT"
     kind = record.type if record.cli_default is None else type(record.cli_default)
     for part in get_args(kind):
         if get_origin(part) is list:  # of a few words

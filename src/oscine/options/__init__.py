@@ -35,6 +35,8 @@ class Group(StrEnum):
     MODEL = "Model and device"
     OUTPUT = "Output"
     LIVE = "Live"
+    SERVER = "Server"
+    LIMITS = "Limits of a request"
     AUDIO = "Recording and language"
     TIMES = "Timestamps and words"
     SEGMENTS = "Segments"
@@ -74,11 +76,13 @@ class Option:
     #: For an option that only commands take: how the Python API does the same.
     python_hint: str = ""
     #: On the command line: all spellings, if there are more than --name; the value's placeholder;
-    #: the default, if it has another form there; whether the option may be given only once.
+    #: the default, if it has another form there; whether the option may be given only once, or
+    #: several times, which gives all values.
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     cli_default: Any = None
     unique: bool = False
+    repeatable: bool = False
 
     def normalize(self, value: Any) -> Any:
         """The value in normal form; None stays None if that is the default. Raises UsageError."""

@@ -131,6 +131,15 @@ HINTS: dict[str, str] = _split_names(
     }
 )
 
+#: Key of an object chunking_strategy of OpenAI's API -> the option that it sets.
+OPENAI_VAD_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "threshold": "vad_threshold",
+        "silence_duration_ms": "vad_min_silence_duration_ms",
+        "prefix_padding_ms": "vad_speech_pad_ms",
+    }
+)
+
 #: Name of a keyword argument of the Python API -> what to use instead.
 PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
     {

@@ -1,0 +1,120 @@
+"""Runs the server: listens, loads the models meanwhile, and drains on SIGTERM and Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+import uvicorn
+
+from oscine.errors import OscineError
+from oscine.options.serve import ServeOptions
+from oscine.registry import default_model
+from oscine.server.app import Server
+from oscine.server.catalog import Catalog
+from oscine.server.front import check_exposure, read_keys
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 512  # connections that wait to be accepted
+CLOSE_S = 5  # for connections to close once their answers have been sent
+
+
+def serve(
+    options: ServeOptions, load: Callable[[str], Any], announce: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, and then until the requests at work have ended.
+
+    Args:
+        options: Of the server.
+        load: Loads a model by its name or path.
+        announce: Shows a line to whoever has started the server.
+
+    Raises:
+        UsageError: for options that cannot be carried out; OscineError where the address cannot be
+            listened on; what loading a model raises.
+    """
+    check_exposure(options)
+    keys = () if options.api_key_file is None else read_keys(options.api_key_file)
+    names = options.model or (default_model("transcribe"),)
+    catalog = Catalog(names, options.alias, load)
+    with listen(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        announce(f"listening on {address}; loading {', '.join(catalog.models)}")
+        server = Server(options, catalog, keys)
+        asyncio.run(Lifetime(server, listener, lambda: announce(f"ready on {address}")).run())
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address. Raises OscineError with the reason if it cannot."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OscineError(f"cannot listen on {host} port {port}: {reason}") from None
+
+
+class Lifetime:
+    """The time of a server, from loading its models to the end of its last request."""
+
+    def __init__(self, server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
+        self._server, self._listener, self._ready = server, listener, ready
+        self._failure: BaseException | None = None
+        self._draining: asyncio.Task[None] | None = None
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # `front` logs errors
+        self._http: Any = uvicorn.Server(
+            uvicorn.Config(
+                server.app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=CLOSE_S,
+                root_path=server.options.root_path,
+            )
+        )
+
+    async def run(self) -> None:
+        """Serve to the end. Raises what loading a model raises."""
+        loop = asyncio.get_running_loop()
+
+        def end(*_: object) -> None:
+            loop.call_soon_threadsafe(self._end)
+
+        self._http.handle_exit = end  # of SIGTERM and SIGINT, instead of uvicorn's
+        Thread(target=self._load, args=(loop,), name="oscine loading", daemon=True).start()
+        await self._http.serve(sockets=[self._listener])
+        if self._failure is not None:
+            raise self._failure
+
+    def _load(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._server.catalog.load_all()
+            self._ready()
+        except BaseException as error:
+            self._failure = error
+            loop.call_soon_threadsafe(self._close)
+
+    def _end(self) -> None:
+        """Drain; asked a second time, stop all work and close."""
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
+        else:
+            self._close()
+
+    async def _drain(self) -> None:
+        log.info("draining: %d requests are at work", len(self._server.gate.jobs))
+        await self._server.gate.drain(self._server.options.drain)
+        self._close()
+
+    def _close(self) -> None:
+        self._server.gate.stop()
+        self._http.should_exit = True

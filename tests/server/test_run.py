@@ -1,0 +1,125 @@
+"""`oscine serve` in a process of its own: its start, its end, and what it refuses."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from oscine.audio.write import save
+from oscine.cli import run
+from oscine.types import Audio
+
+from .conftest import WHISPER
+
+COMMAND = (sys.executable, "-m", "oscine", "serve", "--device", "cpu", "--offline", "--port", "0")
+
+
+class Process:
+    """The command, once it is ready."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+        assert self.process.stderr is not None
+        self.first = self.process.stderr.readline()
+        self.url = self.first.partition("listening on ")[2].partition(";")[0]
+        self.ready = self.process.stderr.readline()
+
+    def end(self) -> tuple[int, str]:
+        """Exit code and the rest of stderr."""
+        _, lines = self.process.communicate(timeout=60)
+        return self.process.returncode, lines
+
+
+@pytest.fixture
+def server() -> Iterator[Process]:
+    made = Process("--model", str(WHISPER), "--alias", "mine=whisper_multi")
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def test_sigterm_lets_the_work_end(server: Process, tmp_path: Path) -> None:
+    assert server.first.endswith("; loading whisper_multi\n")
+    assert server.ready == f"oscine: ready on {server.url}\n"
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000 * 120).astype(np.float32)
+    save(Audio(noise, 16_000), tmp_path / "long.wav")
+    answers: list[Any] = []
+
+    def ask() -> None:
+        data = {"model": "mine", "vad_filter": "false", "temperature[]": "0"}
+        with (tmp_path / "long.wav").open("rb") as file:
+            url = f"{server.url}/v1/audio/transcriptions"
+            answers.append(httpx2.post(url, data=data, files={"file": file}, timeout=120))
+
+    client = threading.Thread(target=ask)
+    client.start()
+    while "oscine_requests_at_work 1" not in httpx2.get(f"{server.url}/metrics").text:
+        time.sleep(0.01)
+    server.process.send_signal(signal.SIGTERM)
+    client.join(120)
+    assert answers[0].status_code == 200 and answers[0].json()["usage"]["seconds"] == 120
+    assert server.end() == (0, "")
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{server.url}/health")
+
+
+def test_ctrl_c_ends_it_when_idle(server: Process) -> None:
+    assert httpx2.get(f"{server.url}/health/ready").json() == {"status": "ready"}
+    server.process.send_signal(signal.SIGINT)
+    assert server.end() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--host", "0.0.0.0"], "--host 0.0.0.0 can be reached by other machines"),
+        (["--api-key-file", "empty"], "holds no key"),
+        (["--api-key-file", "nothing"], "cannot be read"),
+        (["--model", "no-such-model"], "no model is called 'no-such-model'"),
+        (["--model", str(WHISPER)], "two models are called 'whisper_multi'"),
+        (["--alias", "a"], "--alias must be NAME=MODEL"),
+        (["--alias", "a=b"], "'b' is not served"),
+        (["--port", "99999"], "--port must be at most 65535"),
+        (["--timeout", "0"], "--timeout must be above 0"),
+        (["--root-path", "speech"], "--root-path must begin with /"),
+    ],
+)
+def test_mistakes_cost_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], says: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("")
+    code = run(["serve", "--device", "cpu", "--model", str(WHISPER), *arguments])
+    lines = capsys.readouterr().err
+    assert code == 2 and lines.count("\n") == 1 and says in lines, lines
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{")
+    code = run(["serve", "--device", "cpu", "--port", "0", "--model", str(tmp_path)])
+    first, second = capsys.readouterr().err.splitlines()
+    assert code == 1 and "listening on" in first and str(tmp_path) in second
+
+
+def test_an_address_that_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code = run(["serve", "--device", "cpu", "--model", str(WHISPER), "--port", port])
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
