@@ -1,4 +1,4 @@
-"""A server on a free port of this machine, in a thread, with OpenAI's client, and a slow model."""
+"""A server on a free port of this machine, in a thread, with OpenAI's client, and slow models."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import uvicorn
 from openai import OpenAI
 
@@ -16,7 +18,7 @@ from oscine.errors import Cancelled
 from oscine.options.serve import ServeOptions
 from oscine.server.app import Server
 from oscine.server.catalog import Catalog, ServedModel
-from oscine.types import Segment, Transcript
+from oscine.types import Audio, Segment, Transcript
 
 
 class Running:
@@ -96,3 +98,40 @@ class ScriptedStream:
 
     def transcript(self) -> Transcript:
         return Transcript(" One two", "en", (), 2.0, "scripted", "NumPy")
+
+
+class ScriptedSpeaker:
+    """A model that speaks a tenth of a second, and then waits to be released or cancelled."""
+
+    device, name, voices = "NumPy", "speaker", ("ada",)
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.release, self.cancelled = threading.Event(), threading.Event()
+        self.capabilities = SimpleNamespace(default_voice="ada", kind="custom_voice")
+
+    def speak(self) -> None:
+        raise NotImplementedError
+
+    def stream(self, text: str, *, cancel: Callable[[], bool], **options: Any) -> Any:
+        return ScriptedSpeech(self, cancel)
+
+
+class ScriptedSpeech:
+    rate, mark, seed, finish_reason = 24_000, "", 1, None
+
+    def __init__(self, model: ScriptedSpeaker, cancel: Callable[[], bool]) -> None:
+        self.model, self.cancel = model, cancel
+
+    def __iter__(self) -> Iterator[Audio]:
+        yield Audio(np.zeros(2400, np.float32), self.rate)
+        while not self.model.release.wait(0.01):
+            if self.cancel():
+                self.model.cancelled.set()
+                raise Cancelled("cancelled")
+        if self.model.error is not None:
+            raise self.model.error
+        yield Audio(np.zeros(2400, np.float32), self.rate)
+
+    def close(self) -> None:
+        """Nothing is held."""

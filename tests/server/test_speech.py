@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import threading
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +18,10 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
 from oscine.audio.io import decode
+from oscine.errors import OscineError
 from oscine.server.speech import OPENAI_VOICES
 
-from .running import Running
+from .running import Running, ScriptedSpeaker
 
 OPTIONS = {"max_frames": 6, "seed": 5, "guard": False}
 
@@ -223,3 +226,58 @@ def test_a_model_that_does_not_clone_names_the_voice(client: OpenAI, example: Pa
 def test_markdown_is_read_as_text(running: Running, voice: str, expected: Any) -> None:
     answer = post(running, voice=voice, input="**Hello** there.", plain=True, response_format="pcm")
     assert np.array_equal(np.frombuffer(answer.content, np.int16), expected)
+
+
+PCM = {"model": "a", "input": "Hello.", "response_format": "pcm"}
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_audio_leaves_while_the_rest_is_made(serve: Any, events: bool) -> None:
+    model = ScriptedSpeaker()
+    running = serve({"a": model})
+    body = PCM | ({"stream_format": "sse"} if events else {})
+    with httpx2.stream("POST", f"{running.url}/v1/audio/speech", json=body) as answer:
+        chunks = answer.iter_raw()
+        first = next(chunks)
+        assert (b"speech.audio.delta" in first) if events else first == bytes(4800)
+        model.release.set()
+        rest = b"".join(chunks)
+        assert (b"speech.audio.done" in rest) if events else rest == bytes(4800)
+
+
+def test_a_listener_that_leaves_ends_the_speech(serve: Any) -> None:
+    model = ScriptedSpeaker()
+    running = serve({"a": model})
+    with httpx2.stream("POST", f"{running.url}/v1/audio/speech", json=PCM) as answer:
+        next(answer.iter_raw())
+    assert model.cancelled.wait(30)
+    running.until(lambda: not running.server.gate.jobs)
+
+
+def test_an_error_after_the_first_audio_cuts_the_answer(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So that no client takes a part for the whole."""
+    model = ScriptedSpeaker(OscineError("the device has failed"))
+    model.release.set()
+    running = serve({"a": model})
+    with pytest.raises(httpx2.RemoteProtocolError):
+        httpx2.post(f"{running.url}/v1/audio/speech", json=PCM)
+    running.until(lambda: "its answer is cut off (the device has failed)" in caplog.text)
+    events = httpx2.post(f"{running.url}/v1/audio/speech", json=PCM | {"stream_format": "sse"})
+    last = json.loads(events.text.strip().split("\n\n")[-1].removeprefix("data: "))
+    assert last["error"]["message"] == "the device has failed"
+
+
+def test_listeners_that_leave_leave_nothing_behind(serve: Any, speakers: dict[str, Any]) -> None:
+    running = serve({"a": speakers["custom_voice"]})
+    url = f"{running.url}/v1/audio/speech"
+    counts = []
+    for number in range(24):
+        body = PCM | {"response_format": ("mp3", "opus", "aac")[number % 3], "max_frames": 200}
+        with httpx2.stream("POST", url, json=body) as answer:
+            next(answer.iter_raw())
+        running.until(lambda: not running.server.gate.jobs)
+        if number >= 12:
+            counts.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
+    assert max(counts[6:]) <= max(counts[:6])

@@ -11,8 +11,10 @@ import httpx2
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
+import oscine
 from oscine.server.transcriptions import text_deltas
 
+from .conftest import GOLDENS
 from .running import Running
 
 Serve = Callable[..., Running]
@@ -259,10 +261,20 @@ def test_openais_name_of_a_model(ask: Callable[..., Any], expected: Any) -> None
     assert ask(model="whisper-1").text == expected.text.strip()
 
 
+def test_a_family_takes_what_clients_always_send(serve: Serve, example: Path) -> None:
+    """A Parakeet has no temperature, and refuses a prompt by OpenAI's name of it."""
+    model = oscine.load(GOLDENS / "parakeet_tdt", "cpu")
+    client = serve({"p": model}).client()
+    recording = example.read_bytes()
+    answer = client.audio.transcriptions.create(file=recording, model="p", temperature=0.0)
+    assert answer.text == model.transcribe(example).text.strip()
+    with pytest.raises(BadRequestError, match="prompt") as refused:
+        client.audio.transcriptions.create(file=recording, model="p", prompt="Before.")
+    assert refused.value.param == "prompt"
+
+
 @pytest.mark.weights
 def test_words_of_a_real_recording(serve: Serve, weights: dict[str, Path], example: Path) -> None:
-    import oscine
-
     client = serve({"tiny.en": oscine.load(weights["tiny.en"], "cpu")}).client()
     with example.open("rb") as file:
         answer = client.audio.transcriptions.create(

@@ -242,7 +242,8 @@ class Exchange:
         if not known and self.status in (0, 500):
             log.error("request %s failed", self.id, exc_info=error)
         elif self.status and self.status != 500:
-            log.warning("request %s: its answer is cut off (%s)", self.id, error)
+            reason = error.__cause__ or error  # Starlette's says that the answer has begun
+            log.warning("request %s: its answer is cut off (%s)", self.id, reason)
         if not self.status:
             answer = to_api_error(error)
             await self._send_json(answer.status, answer.body, answer.headers)
