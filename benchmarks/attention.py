@@ -130,7 +130,7 @@ def main() -> None:
         want = attend(Reference(), shape, one, count[:1])
         x = {key: gpu.upload(value) for key, value in host.items()}
         frames = gpu.upload(count)
-        for matrix in (False, True)[: 1 + gpu.matrix]:
+        for matrix in (None, gpu.matrix)[: 1 + bool(gpu.matrix)]:
             given = x
             if matrix:
                 given = x | {"qkv": gpu.upload(host["qkv"].astype(np.float16))}

@@ -206,6 +206,33 @@ def test_the_check_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch, gpu: An
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("wrong", [float("inf"), 1e-2, DeviceError("refuses kernel gemm_matrix")])
+def test_matrix_units_that_fail_the_check_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any, gpu: Any, wrong: float | DeviceError
+) -> None:
+    from oscine.gpu.matrix_units import MatrixUnits
+    from oscine.ops import check
+
+    run = check.record_case
+
+    def recorded(gpu: Any, case: Any) -> Any:
+        if gpu.matrix is None:
+            return run(gpu, case)
+        if isinstance(wrong, DeviceError):
+            raise wrong
+        return lambda: check.Result(case, wrong, ("gemm_matrix",))
+
+    monkeypatch.setattr(check, "record_case", recorded)
+    monkeypatch.setattr(check, "SELF_CHECK", check.SELF_CHECK[:1])
+    monkeypatch.setattr(gpu, "matrix", MatrixUnits(8, 8, 8))
+    check.self_check(gpu)
+    assert gpu.matrix is None
+    (line,) = caplog.messages
+    assert "8x8x8 matrix units are not used" in line
+    assert ("refuses kernel" in line) == isinstance(wrong, DeviceError)
+
+
+@pytest.mark.gpu
 def test_sizes_no_kernel_takes_fall_to_numpy(
     monkeypatch: pytest.MonkeyPatch, lines: Any, adapter: Any
 ) -> None:

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OscineError as error:
         parser.error(str(error))
     print(f"device: {backend.name}")
-    report = Report(cosines=options.device != "cpu", matrix=getattr(backend, "matrix", False))
+    report = Report(cosines=options.device != "cpu", matrix=bool(getattr(backend, "matrix", None)))
     for case, family in found:
         if family not in CHECKS:
             report.begin(case.name, family or "of no known family")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu import plan as plans
+from oscine.gpu.matrix_units import MatrixUnits
 from oscine.gpu.plan import BufferPool, Dispatch
 from oscine.gpu.tensor import Tensor
 from oscine.ops.reference import Reference
@@ -210,8 +211,18 @@ def test_work_cut_into_submits_gives_the_same(gpu: Gpu, monkeypatch: pytest.Monk
 def test_a_faster_kind_of_gpu_has_more_work_in_a_submit(
     kind: str, features: set[str], flops: float
 ) -> None:
-    device = SimpleNamespace(features=features, adapter=SimpleNamespace(adapter_type=kind))
-    assert plans.max_submit_flops(device) == flops  # type: ignore[arg-type]
+    assert plans.max_submit_flops(a_device(kind, features, MatrixUnits())) == flops
+
+
+def test_small_matrix_units_have_the_work_of_their_kind_of_gpu_in_a_submit() -> None:
+    small = MatrixUnits(8, 8, 8)
+    assert plans.max_submit_flops(a_device("IntegratedGPU", {"matrix"}, small)) == 30e9
+    assert plans.max_submit_flops(a_device("DiscreteGPU", {"matrix"}, small)) == 300e9
+
+
+def a_device(kind: str, features: set[str], units: MatrixUnits) -> Any:
+    adapter = SimpleNamespace(adapter_type=kind, matrix_units=units)
+    return SimpleNamespace(features=features, adapter=adapter)
 
 
 @pytest.mark.gpu

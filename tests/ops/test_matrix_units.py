@@ -9,26 +9,34 @@ import pytest
 
 from oscine.gpu import kernels
 from oscine.gpu.device import Device
+from oscine.gpu.matrix_units import MatrixUnits
 from oscine.ops.cases.attention import projected_attention_case, projected_rel_pos_case
 from oscine.ops.cases.conv import conv1d_windows_case
 from oscine.ops.cases.linear import linear_case
 from oscine.ops.check import Case, run_case
 from oscine.ops.webgpu import Gpu, attention, gemm
 
+#: M, N and K of the matrices: NVIDIA's, both of them, Intel's and Apple's.
+SIZES = ((16, 16, 16), (16, 8, 16), (8, 16, 16), (8, 8, 8))
 #: A factor on the right is the place of its numbers: the first eight, steps down and across, and
 #: in which array; one on the left is a lane's row of them, as what is stored there may change.
-#: Sums are eight a lane. Loops have no constant bounds, lest software GPUs unroll them.
+#: Sums are LANE_SUMS a lane. Loops have no constant bounds, lest software GPUs unroll them.
 IN_PLAIN_WGSL = """
+const LANE_SUMS: u32 = M * N / 32u;
+alias LaneSums = array<f32, LANE_SUMS>;
+alias LaneRow = array<u32, K / 2u>;
 var<private> lane: u32;
-var<private> deep: u32;
+var<private> one: u32;
 
-fn multiplied(a: Left, b: Right, sums: Sums) -> Sums {
+fn multiplied(a: LaneRow, b: vec4<u32>, sums: LaneSums) -> LaneSums {
   var row = a;
   var found = sums;
-  for (var e = 0u; e < deep / 2u; e++) {
-    let column = (lane * 8u + e) % 16u;
-    for (var k = 0u; k < deep; k++) {
-      found[e] += row[k] * number(b.w, 8u * b.x + k * b.y + column * b.z);
+  for (var e = 0u; e < LANE_SUMS * one; e++) {
+    let column = (lane * LANE_SUMS + e) % N;
+    for (var k = 0u; k < K * one; k++) {
+      let pair = unpack2x16float(row[k / 2u]);
+      let factor = select(pair.x, pair.y, k % 2u == 1u);
+      found[e] += factor * number(b.w, 8u * b.x + k * b.y + column * b.z);
     }
   }
   return found;
@@ -41,65 +49,67 @@ fn number_ARRAY(i: u32) -> f32 {
   return select(pair.x, pair.y, i % 2u == 1u);
 }
 
-fn left_ARRAY(at: u32, pitch: u32) -> Left {
-  var found: Left;
-  for (var k = 0u; k < deep; k++) {
-    found[k] = number_ARRAY(8u * (at + lane / 2u * pitch) + k);
+fn left_ARRAY(at: u32, pitch: u32) -> LaneRow {
+  var found: LaneRow;
+  for (var k = 0u; k < K / 2u * one; k++) {
+    found[k] = ARRAY[at + lane * LANE_SUMS / N * pitch + k / 4u][k % 4u];
   }
   return found;
 }
 
-fn taken_ARRAY(at: u32, pitch: u32) -> Sums {
-  var found: Sums;
-  for (var e = 0u; e < deep / 2u; e++) {
-    let column = (lane * 8u + e) % 16u;
-    found[e] = bitcast<f32>(ARRAY[at + lane / 2u * pitch + column / 4u][column % 4u]);
+fn taken_ARRAY(at: u32, pitch: u32) -> LaneSums {
+  var found: LaneSums;
+  for (var e = 0u; e < LANE_SUMS * one; e++) {
+    let column = (lane * LANE_SUMS + e) % N;
+    found[e] = bitcast<f32>(ARRAY[at + lane * LANE_SUMS / N * pitch + column / 4u][column % 4u]);
   }
   return found;
 }
 """
 #: Of an array that is written as well; the last one has one float32 an element.
 PUT = """
-fn put_ARRAY(at: u32, sums: Sums, pitch: u32) {
+fn put_ARRAY(at: u32, sums: LaneSums, pitch: u32) {
   var given = sums;
-  for (var e = 0u; e < deep / 2u; e++) {
-    let column = (lane * 8u + e) % 16u;
-    ARRAY[at + lane / 2u * pitch + column / 4u][column % 4u] = bitcast<u32>(given[e]);
+  for (var e = 0u; e < LANE_SUMS * one; e++) {
+    let column = (lane * LANE_SUMS + e) % N;
+    ARRAY[at + lane * LANE_SUMS / N * pitch + column / 4u][column % 4u] = bitcast<u32>(given[e]);
   }
 }
 """
 PUT_BAND = """
-fn put_band(at: u32, sums: Sums, pitch: u32) {
+fn put_band(at: u32, sums: LaneSums, pitch: u32) {
   var given = sums;
-  for (var e = 0u; e < deep / 2u; e++) {
-    band[at + lane / 2u * pitch + (lane * 8u + e) % 16u] = given[e];
+  for (var e = 0u; e < LANE_SUMS * one; e++) {
+    band[at + lane * LANE_SUMS / N * pitch + (lane * LANE_SUMS + e) % N] = given[e];
   }
 }
 """
+SIZES_OF_A_BLOCK = "const M: u32 = 16u;\nconst N: u32 = 16u;\nconst K: u32 = 16u;"
 IN_ALL = (
     (r"^.*(enable f16|chromium).*\n", ""),
-    (r"alias Left = .*", "alias Left = array<f32, 16>;"),
-    (r"alias Right = .*", "alias Right = vec4<u32>;"),
-    (r"alias Sums = .*", "alias Sums = array<f32, 8>;"),
-    (r"subgroupMatrixLoad<Left, row_major>\(&(\w+), ", r"left_\1("),
+    (r"(alias \w+) = subgroup_matrix_left.*", r"\1 = LaneRow;"),
+    (r"(alias \w+) = subgroup_matrix_right.*", r"\1 = vec4<u32>;"),
+    (r"(alias \w+) = subgroup_matrix_result.*", r"\1 = LaneSums;"),
+    (r"subgroupMatrixLoad<Left\w*, row_major>\(&(\w+), ", r"left_\1("),
     (
-        r"subgroupMatrixLoad<Right, col_major>\(&(\w+), (.*), ([^,]+)\);",
+        r"subgroupMatrixLoad<Right\w*, col_major>\(\s*&(\w+), (.*), ([^,]+?)\s*\);",
         r"vec4<u32>(\2, 1u, 8u * \3, IN_\1);",
     ),
     (r"subgroupMatrixMultiplyAccumulate\(", "multiplied("),
     (r"subgroupMatrixStore<row_major>\(&(\w+), ", r"put_\1("),
     (
         r"( +)(let group = me / 32u;)",
-        r"\1lane = me % 32u;\n\1deep = min(16u, 16u + arrayLength(&y));\n\1\2",
+        r"\1lane = me % 32u;\n\1one = min(1u, 1u + arrayLength(&y));\n\1\2",
     ),
 )
+OF_SMALLER = ((r"< (DOWN|ACROSS|DEEP|FETCHES);", r"< \1 * min(1u, 1u + arrayLength(&y));"),)
 IN_ATTENTION = (
     *IN_ALL,
     (
-        r"subgroupMatrixLoad<Right, row_major>\(&(\w+), (.*), (\w+)\);",
+        r"subgroupMatrixLoad<Right\w*, row_major>\(&(\w+), (.*), (\w+)\);",
         r"vec4<u32>(\2, 8u * \3, 1u, IN_\1);",
     ),
-    (r"subgroupMatrixLoad<Sums, row_major>\(&(\w+), ", r"taken_\1("),
+    (r"subgroupMatrixLoad<Sums\w*, row_major>\(&(\w+), ", r"taken_\1("),
 )
 #: The arrays that matrices are loaded from, and what is replaced. No room to keep rows apart in
 #: the shared memory of software GPUs.
@@ -127,10 +137,11 @@ REPLACED: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
 def in_plain_wgsl(name: str, source: str) -> str:
     """The source of a kernel for matrix units without them."""
     arrays, replaced = REPLACED[name]
-    for pattern, replacement in replaced:
+    whole = "LeftMatrix" not in source
+    for pattern, replacement in replaced if whole else (*replaced, *OF_SMALLER):
         source, count = re.subn(pattern, replacement, source, flags=re.MULTILINE)
         assert count, pattern
-    texts = [source, IN_PLAIN_WGSL]
+    texts = [source, *[SIZES_OF_A_BLOCK] * whole, IN_PLAIN_WGSL]
     for i, array in enumerate(arrays):
         texts += [f"const IN_{array}: u32 = {i}u;", OF_AN_ARRAY.replace("ARRAY", array)]
         texts += [PUT.replace("ARRAY", array)] * (f"var<workgroup> {array}:" in source)
@@ -171,6 +182,7 @@ def test_tiles_without_matrix_units(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("units", [MatrixUnits(*sizes) for sizes in SIZES], ids=str)
 @pytest.mark.parametrize(
     ("case", "kernels_"),
     [
@@ -199,7 +211,11 @@ def test_tiles_without_matrix_units(
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )
 def test_in_plain_wgsl(
-    device: Device, monkeypatch: pytest.MonkeyPatch, case: Case, kernels_: tuple[str, ...]
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    units: MatrixUnits,
+    case: Case,
+    kernels_: tuple[str, ...],
 ) -> None:
     load = kernels.load
 
@@ -211,8 +227,12 @@ def test_in_plain_wgsl(
     monkeypatch.setattr(attention, "REL_POS_MATRIX_HEADS", (8,))
     monkeypatch.setattr(gemm, "MATRIX_ENOUGH", 2)  # large tiles, in parts of the depth
     gpu = Gpu(device)
-    gpu.matrix = True
+    gpu.matrix = units
+    gpu.large_tiles = units != MatrixUnits(8, 8, 8)  # as on Apple's GPUs
     result = run_case(gpu, case)
     print(f"{case.name}: largest difference {result.error:.2e} of the largest value")
     assert result.kernels == kernels_
     assert result.passed
+    for name, parameters in gpu.pipelines.compiled:
+        if name in REPLACED:
+            assert units.parameters().items() <= dict(parameters).items()

@@ -48,6 +48,7 @@ def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
         "identity": adapter.identity,
         "driver": adapter.driver,
         "features": sorted(adapter.features),
+        "matrix_units": str(adapter.matrix_units) if adapter.matrix_units else None,
         "limits": adapter.limits,
     }
 
@@ -213,6 +214,8 @@ def print_report(found: dict[str, Any], choice: str, console: Console) -> None:
     console.print(f"\nchosen: {chosen['name'] if chosen else taken}: {found['reason']}")
     if chosen:
         console.print(f"features: {', '.join(chosen['features']) or 'none'}")
+        if chosen["matrix_units"]:
+            console.print(f"matrix units: {chosen['matrix_units']}")
         limits = ", ".join(f"{name} {value}" for name, value in chosen["limits"].items())
         console.print(f"limits: {limits}")
     if found["kernels"]:

@@ -38,6 +38,7 @@ from functools import cache
 from typing import Any
 
 from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError, UsageError
+from oscine.gpu.matrix_units import MatrixUnits, choose_matrix_units
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,9 @@ FEATURES = {
         "f16": "shader-f16",
         "timestamps": "timestamp-query",
         "matrix": "chromium-experimental-subgroup-matrix",
+        "subgroup_size": "subgroup-size-control",
     },
 }
-#: The subgroup matrices that kernels for matrix units need, in Dawn's terms.
-MATRIX_CONFIG = {"component_type": "f16", "result_component_type": "f32", "m": 16, "n": 16, "k": 16}
-SUBGROUP_SIZE = {"min_subgroup_size": 32, "max_subgroup_size": 32}
 #: Dawn's toggles for matrix units, and for float16 on NVIDIA's driver.
 DAWN_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 #: Dawn's toggle that omits index checks, as loops with checks are not unrolled. docs/indexes.md
@@ -101,6 +100,7 @@ class Adapter:
     handle: Any
     identity: str = ""  # Vulkan's UUID, as in nvidia-smi, or Windows's LUID; only Dawn reports it
     duplicate_index: int = 0  # number of adapters of the same name and API listed before this one
+    matrix_units: MatrixUnits | None = None  # which the feature "matrix" goes with
 
     @property
     def software(self) -> bool:
@@ -412,8 +412,13 @@ def read_adapter_list(implementation: str, api: Any) -> list[Adapter]:
             continue
         names = FEATURES[implementation].items()
         features = {name for name, feature in names if feature in handle.features}
-        if not supports_subgroup_matrix(handle, features):
+        matrix_units = None
+        if {"matrix", "f16", "subgroups"} <= features:
+            matrix_units = choose_matrix_units(dawn_adapter_properties(handle), features, backend)
+        if matrix_units is None:
             features.discard("matrix")
+        if matrix_units is None or not matrix_units.request_lanes:
+            features.discard("subgroup_size")
         adapters.append(
             Adapter(
                 implementation=implementation,
@@ -426,6 +431,7 @@ def read_adapter_list(implementation: str, api: Any) -> list[Adapter]:
                 handle=handle,
                 identity=identity,
                 duplicate_index=twins[name, backend],
+                matrix_units=matrix_units,
             )
         )
         twins[name, backend] += 1
@@ -458,14 +464,6 @@ def dawn_adapter_properties(handle: Any) -> dict[str, Any]:
     """Dawn's properties of an adapter that WebGPU does not define."""
     extras = importlib.import_module("wgpudawn.backends.dawn.extras")
     return dict(extras.get_adapter_properties(handle))
-
-
-def supports_subgroup_matrix(handle: Any, features: set[str]) -> bool:
-    """Whether an adapter of Dawn supports MATRIX_CONFIG in subgroups of 32."""
-    if not {"matrix", "f16", "subgroups"} <= features:
-        return False
-    offered = dawn_adapter_properties(handle).get("subgroup_matrix_configs", ())
-    return any(config.items() >= (MATRIX_CONFIG | SUBGROUP_SIZE).items() for config in offered)
 
 
 def select_adapter(choice: str) -> Adapter:

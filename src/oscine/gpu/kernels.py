@@ -17,6 +17,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from oscine.gpu.device import Device
+from oscine.gpu.matrix_units import LANES
 from oscine.threads import available_cores
 
 USE_PATTERN = re.compile(
@@ -24,10 +25,12 @@ USE_PATTERN = re.compile(
 )
 #: Lines that Tint demands and naga refuses, or has no use for: f16 goes with matrix units.
 TINT_ONLY_PATTERN = re.compile(
-    r"^(enable (subgroups|f16|chromium_experimental_subgroup_matrix)"
+    r"^(enable (subgroups|f16|subgroup_size_control|chromium_experimental_subgroup_matrix)"
     r"|diagnostic\(off, (chromium\.subgroup_matrix|subgroup)_uniformity\));\n",
     re.MULTILINE,
 )
+
+MATRIX_DIRECTIVE = "enable chromium_experimental_subgroup_matrix;"
 
 Parameter = bool | int | float | str
 
@@ -91,6 +94,12 @@ def load(name: str, **parameters: Parameter) -> str:
     return source
 
 
+def request_lanes(source: str, lanes: int) -> str:
+    """The source of a kernel that runs in subgroups of that many lanes, on a device with others."""
+    entry = f"@compute @subgroup_size({lanes})"
+    return "enable subgroup_size_control;\n" + source.replace("@compute", entry)
+
+
 def adapt_to_compiler(source: str, implementation: str) -> str:
     """The source for naga (wgpu), without the directives of Tint alone, or for Tint (Dawn)."""
     if implementation == "wgpu":
@@ -152,7 +161,10 @@ class PipelineCache:
         """
         key = name, tuple(sorted(parameters.items()))
         if key not in self.compiled:
-            source = adapt_to_compiler(load(name, **parameters), self.device.adapter.implementation)
+            source, units = load(name, **parameters), self.device.adapter.matrix_units
+            if units is not None and units.request_lanes and MATRIX_DIRECTIVE in source:
+                source = request_lanes(source, LANES)
+            source = adapt_to_compiler(source, self.device.adapter.implementation)
             if len(self.compiling) >= self.max_compiling:
                 self.compiling.popleft().wait()
             self.compiled[key] = Pipeline(self.device, name, source)

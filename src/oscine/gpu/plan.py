@@ -89,7 +89,8 @@ class BufferPool:
 
 def max_submit_flops(device: Device) -> float:
     """The floating-point operations that one submit may have on a device."""
-    if "matrix" in device.features:
+    units = device.adapter.matrix_units
+    if "matrix" in device.features and units is not None and units.is_block:
         return MATRIX_SUBMIT_FLOPS
     is_discrete = device.adapter.adapter_type == "DiscreteGPU"
     return DISCRETE_SUBMIT_FLOPS if is_discrete else SUBMIT_FLOPS

@@ -142,7 +142,7 @@ def layers(runner: WhisperRunner) -> tuple[Any, ...]:
 @pytest.mark.gpu
 def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) -> None:
     own = Gpu(gpu.device)
-    own.matrix = False
+    own.matrix = None
     runner, rounding = WhisperRunner(weights, own, f32_cross_kv=True), WhisperRunner(weights, own)
     recorded, first, second, *rounded = (
         [(step.kernel, None if step.kernel == "layer_norm" else step.grid) for step in plan]

@@ -38,14 +38,7 @@ var<workgroup> tile: array<vec4<u32>, 64u * PITCH>;
 var<workgroup> rows: array<vec4<u32>, QUERIES * ROW_PITCH>;
 var<workgroup> band: array<f32, QUERIES * BAND_PITCH>;
 
-fn distances(at: u32) -> Right {
-  return subgroupMatrixLoad<Right, col_major>(&positions, at, HEADS * W8);
-}
-
-fn put_distances(at: u32, sums: Sums) {
-  subgroupMatrixStore<row_major>(&band, at, sums, BAND_PITCH);
-}
-
+// use _rel_pos_matrix_16x16x16 for MATRIX: 16x16x16, smaller
 // Eight numbers of a query and a bias, no further than float16 reaches.
 fn biased(query: vec4<u32>, a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
   let limit = vec4<f32>(65504.0);

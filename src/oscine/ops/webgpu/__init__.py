@@ -7,6 +7,7 @@ to models.
 from __future__ import annotations
 
 from oscine.gpu.device import Device
+from oscine.gpu.matrix_units import LANES, MatrixUnits
 from oscine.gpu.plan import Plan
 from oscine.ops.webgpu.attention import GpuAttention
 from oscine.ops.webgpu.channels import GpuChannels
@@ -17,7 +18,9 @@ from oscine.ops.webgpu.recorder import WORKGROUP
 from oscine.ops.webgpu.sampling import GpuSampling
 from oscine.ops.webgpu.transducer import GpuTransducer
 
-MATRIX_STORAGE, MATRIX_INVOCATIONS = 49152, 512  # that kernels for matrix units need
+#: Bytes of shared memory, and invocations, that a workgroup of kernels for matrix units needs, and
+#: the bytes of their large tiles.
+MATRIX_STORAGE, MATRIX_INVOCATIONS, LARGE_TILE_STORAGE = 32768, 256, 49152
 #: Windows of turbo in a pass on an H200, milliseconds a window: 20.3 at 1, 17.7 at 4, 17.0 at 8,
 #: 16.2 at 16, which take another 0.6 GB.
 MATRIX_ENCODE_BATCH = 8
@@ -29,15 +32,24 @@ class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuMel, GpuSampling, GpuTransduce
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.lanes = self.subgroup_size()
-        limits = device.adapter.limits
-        self.matrix = (
-            "matrix" in device.features
-            and self.lanes == 32
+        self.matrix = self.usable_matrix_units()
+        storage = device.adapter.limits["max-compute-workgroup-storage-size"]
+        self.large_tiles = storage >= LARGE_TILE_STORAGE
+        if self.matrix:
+            self.encode_batch = MATRIX_ENCODE_BATCH
+
+    def usable_matrix_units(self) -> MatrixUnits | None:
+        """The matrix units that the device was opened with, where its workgroups are large enough
+        and its subgroups have, or can be asked to have, the size that kernels need."""
+        units, limits = self.device.adapter.matrix_units, self.device.adapter.limits
+        if units is None or "matrix" not in self.device.features:
+            return None
+        usable = (
+            (units.request_lanes or self.lanes == LANES)
             and limits["max-compute-workgroup-storage-size"] >= MATRIX_STORAGE
             and limits["max-compute-invocations-per-workgroup"] >= MATRIX_INVOCATIONS
         )
-        if self.matrix:
-            self.encode_batch = MATRIX_ENCODE_BATCH
+        return units if usable else None
 
     def subgroup_size(self) -> int:
         """Measured by a kernel, since what an adapter reports is not reliable."""

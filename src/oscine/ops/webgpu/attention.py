@@ -29,6 +29,7 @@ REL_POS_MATRIX_HEADS = (16, 32)  # the same of rel_pos_attention_matrix
 #: Workgroups of attention on matrix units that keep a large GPU busy, measured on an H200: with
 #: fewer, a workgroup has half the queries.
 MATRIX_ENOUGH = 96
+SMALL_BAND_PITCH = 48  # of rel_pos_attention_matrix, whose small tiles take 32 KiB all but exactly
 COARSE_TABLE_STRIDE = 256  # distances between two entries of the coarse table
 QUERIES = 32  # of a workgroup of rel_pos_attention
 FEW_KEYS = 64  # up to this many keys an invocation takes four values at once, else eight
@@ -40,9 +41,10 @@ def scale_of(head4: int) -> str:
     return repr(float((4 * head4) ** -0.5))
 
 
-def subgroups_of(queries: int, many: int, rows: int, heads: int) -> int:
+def subgroups_of(queries: int, many: int, rows: int, heads: int, *, large: bool) -> int:
     """The subgroups of a workgroup on matrix units, `many` or half: each has some queries."""
-    return many if ceil(rows / (queries * many)) * heads >= MATRIX_ENOUGH else many // 2
+    enough = ceil(rows / (queries * many)) * heads >= MATRIX_ENOUGH
+    return many if large and enough else many // 2
 
 
 def words_of(rows: Tensor) -> int:
@@ -81,14 +83,15 @@ class GpuAttention(GpuLinear):
         y = self.intermediate(batch * length, width)
         head4 = self.head4(width, heads)
         work = 4.0 * batch * length**2 * width
-        if qkv.may_round_to_f16 and head4 in MATRIX_HEADS:  # with float32 weights all is float32
-            subgroups = subgroups_of(32, 8, length, heads * batch)
+        # With float32 weights all is float32.
+        if self.matrix and qkv.may_round_to_f16 and head4 in MATRIX_HEADS:
+            subgroups = subgroups_of(32, 8, length, heads * batch, large=self.large_tiles)
             self.dispatch(
                 "attention_matrix",
                 [self.to_f16(qkv), y],
                 (ceil(length / (32 * subgroups)), heads, batch),
                 work=work, ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
-                SUBGROUPS=subgroups,
+                SUBGROUPS=subgroups, **self.matrix.parameters(),
             )  # fmt: skip
             return y
         self.dispatch(
@@ -296,8 +299,11 @@ class GpuAttention(GpuLinear):
             "ROWS": rows, "HEADS": heads, "SCALE": scale_of(head4), "BEFORE": before,
             "AFTER": after, "PER": lengths.frames_per_row,
         }  # fmt: skip
-        if qkv.may_round_to_f16 and head4 in REL_POS_MATRIX_HEADS:
-            subgroups = subgroups_of(16, 4, rows, heads * batch)
+        if self.matrix and qkv.may_round_to_f16 and head4 in REL_POS_MATRIX_HEADS:
+            subgroups = subgroups_of(16, 4, rows, heads * batch, large=self.large_tiles)
+            shape |= self.matrix.parameters()
+            if not self.large_tiles:
+                shape["BAND_PITCH"] = SMALL_BAND_PITCH
             padded, origin = self.padded_positions(positions, rows, before, after)
             self.dispatch(
                 "rel_pos_attention_matrix",

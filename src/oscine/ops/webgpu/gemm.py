@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from oscine.gpu.kernels import choices_of
+from oscine.gpu.matrix_units import MatrixUnits
 from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, Linear
 from oscine.ops.webgpu.recorder import Recorder, weights_of
@@ -26,7 +27,8 @@ Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
 class Gemm(Recorder):
     """`gemm`, on which `linear` and `conv1d` are built."""
 
-    matrix = False  # whether there are matrix units that its kernels can use
+    matrix: MatrixUnits | None = None  # those that its kernels can use
+    large_tiles = True  # whether kernels for matrix units may use the memory of their large tiles
 
     def to_f16(self, x: Tensor) -> Tensor:
         """x in float16, as matrix units take it."""
@@ -67,11 +69,10 @@ class Gemm(Recorder):
         rows, offset, depth = y.shape[0], 0, 4 * layout["K4"]
         parts = linear.weight.parts or (linear.weight,)
         layout["X_LENGTH4"] = x.shape[0] // batch * x.shape[1] // 4
-        matrix = self.can_use_matrix_units(rows, linear, **layout)
+        matrix = self.matrix if self.can_use_matrix_units(rows, linear, **layout) else None
         if matrix:
             x, y.may_round_to_f16 = self.to_f16(x), True
             layout = {f"{name[:-1]}8": value // 2 for name, value in layout.items()}
-        choose_tiles = matrix_tiles if matrix else plain_tiles
         ends = {
             "BIAS": linear.bias is not None,
             "ADD": add is not None,
@@ -80,7 +81,10 @@ class Gemm(Recorder):
         }
         for part in parts:
             count = part.shape[0]
-            shape, grid = choose_tiles(rows, count, depth)
+            if matrix:
+                shape, grid = matrix_tiles(rows, count, depth, large=self.large_tiles)
+            else:
+                shape, grid = plain_tiles(rows, count, depth)
             splits = grid[2]
             sums = y if splits == 1 else self.intermediate(splits, rows, count)
             self.dispatch(
@@ -90,7 +94,7 @@ class Gemm(Recorder):
                 work=2.0 * rows * depth * count,
                 ROWS=rows, OUTPUTS=count, OFFSET=offset if splits == 1 else 0,
                 STRIDE=sums.shape[-1], SPLITS=splits, **ends, **layout, **shape,
-                WEIGHTS=weights_of(part),
+                WEIGHTS=weights_of(part), **(matrix.parameters() if matrix else {}),
             )  # fmt: skip
             if splits > 1:
                 self.dispatch(
@@ -101,12 +105,12 @@ class Gemm(Recorder):
             offset += count
 
 
-def matrix_tiles(rows: int, outputs: int, depth: int) -> Shape:
-    """The tile of gemm_matrix, and its grid."""
+def matrix_tiles(rows: int, outputs: int, depth: int, *, large: bool = True) -> Shape:
+    """The tile of gemm_matrix, and its grid; large tiles only where they are allowed."""
     wide = ceil(outputs / 128), ceil(rows / 128)
     groups = wide[0] * wide[1]
     splits = max(1, min(MAX_SPLITS, ceil(MATRIX_ENOUGH / groups), depth // 1024))
-    if groups * splits >= MATRIX_ENOUGH:
+    if large and groups * splits >= MATRIX_ENOUGH:
         return {"SUBGROUPS": 4}, (*wide, splits)
     return {"SUBGROUPS": 2}, (ceil(outputs / 64), ceil(rows / 64), 1)
 
