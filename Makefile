@@ -1,7 +1,8 @@
 # Targets that build, check and measure; `make` alone lists them.
 # Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which),
-# SECONDS (of fuzz, soak and callers), SEED (of fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs
-# of tools/goldens; that of speech pins another transformers), PEER (a Python with faster-whisper).
+# SECONDS (of fuzz, soak, callers and load), CLIENTS and LOAD (of load: their number, other options),
+# SEED (of fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs of tools/goldens; that of
+# speech pins another transformers), PEER (a Python with faster-whisper).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -9,6 +10,7 @@ VENV ?= .venv
 JOBS ?= 2
 TESTS ?= tests
 SECONDS ?= 60
+CLIENTS ?= 50
 OLDEST ?= python3.11
 LOWEST_VENV ?= .cache/lowest-venv
 # What touches each of the packages, in a few minutes.
@@ -26,7 +28,7 @@ GPU = PYTHON=$(PY) tools/with_gpu.sh
 # the other's stretch when its own is done.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
-.PHONY: help install check format test test-gpu test-lowest tested fuzz soak callers chroot pages docs \
+.PHONY: help install check format test test-gpu test-lowest tested fuzz soak callers load chroot pages docs \
 	goldens bench clean
 
 help: ## list the targets
@@ -91,6 +93,9 @@ callers: $(VENV)/ready ## many threads share a model for SECONDS: each answer is
 	$(CALLERS) --device cpu
 	OSCINE_WEBGPU=wgpu $(CALLERS) --device gpu --threads 8 --jobs 12
 	OSCINE_WEBGPU=dawn $(CALLERS) --device gpu --threads 8 --jobs 12
+
+load: $(VENV)/ready ## CLIENTS of a server for SECONDS: each answer is what it is alone, nothing grows
+	$(PY) tools/serve_load.py --clients $(CLIENTS) --seconds $(SECONDS) $(LOAD)
 
 chroot: ## the README's two commands on a bare Debian 12 and 13, timed; root and debootstrap
 	tools/chroot.sh
