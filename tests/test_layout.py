@@ -98,7 +98,7 @@ MAY_IMPORT = {
     "options.speak": ("options", "options.checks", "options.command"),
     "options.aliases": ("types",),
     "options.layout": ("options", "options.checks", "errors"),
-    "options.serve": ("errors", "options", "options.checks", "options.command"),
+    "options.serve": ("budget", "errors", "options", "options.checks", "options.command"),
     "options.calls": ("errors", "options", "options.speak", "options.transcribe"),
     "options.transcribe": (
         *("options", "options.checks", "options.command", "options.layout", "options.aliases"),

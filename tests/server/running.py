@@ -21,13 +21,43 @@ from oscine.server.catalog import Catalog, ServedModel
 from oscine.types import Audio, Segment, Transcript
 
 
+class Shelf:
+    """Models that are loaded by their names, and what was done with them."""
+
+    def __init__(self, models: dict[str, Any]) -> None:
+        self.models = models
+        self.done: list[str] = []
+
+    def load(self, name: str) -> Any:
+        self.done.append(f"load {name}")
+        if isinstance(self.models[name], Exception):
+            raise self.models[name]
+        return self.models[name]
+
+    def unload(self, model: Any) -> None:
+        (name,) = (name for name, each in self.models.items() if each is model)
+        self.done.append(f"unload {name}")
+
+    def memory_used(self, model: Any) -> int:
+        return 100
+
+    def describe(self, name: str) -> tuple[Any, int]:
+        return ("speak" if is_speaker(self.models[name]) else "transcribe"), 100
+
+
+def is_speaker(model: Any) -> bool:
+    return hasattr(model, "speak")
+
+
 class Running:
     """A server that answers, with models that are loaded already."""
 
     def __init__(self, models: dict[str, Any], keys: tuple[str, ...] = (), **options: Any) -> None:
         self.options = ServeOptions.of(**options)
-        self.catalog = Catalog((), (), lambda name: None)
-        self.catalog.models = {name: ServedModel(name, name, each) for name, each in models.items()}
+        self.catalog = Catalog((), (), Shelf(models))
+        for name, model in models.items():
+            task: Any = None if model is None else "speak" if is_speaker(model) else "transcribe"
+            self.catalog.models[name] = ServedModel(name, name, model, task)
         self.catalog.ready = True
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -44,7 +74,8 @@ class Running:
             access_log=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self.http = uvicorn.Server(config)
-        asyncio.get_running_loop().call_soon(self._started.set)
+        self.loop = asyncio.get_running_loop()
+        self.loop.call_soon(self._started.set)
         await self.http.serve(sockets=[self.listener])
 
     def client(self, key: str = "none", **more: Any) -> OpenAI:

@@ -151,7 +151,7 @@ def test_work_pauses_while_its_client_does_not_read() -> None:
 
     async def run() -> None:
         gate = Gate(1, 600)
-        job = gate.start(work, receive)
+        job = gate.start(work, receive, lambda: None)
         while count < MAX_UNREAD:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from oscine.budget import MemoryLimit
 from oscine.errors import UsageError
 from oscine.options import Group, Options, option
-from oscine.options.checks import flag, integer, invalid, positive, text
+from oscine.options.checks import flag, integer, invalid, non_negative, positive, text
 from oscine.options.command import LoadOptions
 
 DEFAULT_PORT = 8000
@@ -33,6 +34,17 @@ def _check_aliases(name: str, value: Any) -> tuple[str, ...]:
     return pairs
 
 
+def _check_size(name: str, value: Any) -> int:
+    """Accept a size such as 4GB; returns bytes."""
+    try:
+        limit = MemoryLimit.of(value)
+    except UsageError:
+        limit = MemoryLimit()
+    if not limit.nbytes:
+        raise invalid(name, "be a size such as 4GB, 800MB or 1.5GiB", value)
+    return limit.nbytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions(LoadOptions, Options):
     """Options of the server. Make one with `of`, which checks them."""
@@ -48,6 +60,17 @@ class ServeOptions(LoadOptions, Options):
     alias: tuple[str, ...] = option(
         (), _check_aliases, "Another name for a model, as NAME=MODEL; repeat it for several.",
         Group.MODEL, metavar="NAME=MODEL", repeatable=True)
+    on_demand: bool = option(
+        False, flag, "Load a model when it is first used, not at the start.",
+        Group.MODEL, flags=("--on-demand",))
+    keep_alive: float | None = option(
+        None, non_negative, "Unload a model after this time without use, in seconds.",
+        Group.MODEL, default_text="models stay loaded")
+    max_memory: Any = option(
+        None, _check_size,
+        "Maximum memory for the loaded models together, such as 12GB: the least recently used is "
+        "unloaded for another.",
+        Group.MODEL, metavar="SIZE", default_text="no limit", unique=True)
     host: str = option(
         "127.0.0.1", text, "Address to listen on; 0.0.0.0 is every IPv4 address.",
         Group.SERVER, metavar="ADDRESS")

@@ -14,9 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 
 import oscine
 from oscine.errors import OscineError
+from oscine.family import Task
 from oscine.options.serve import ServeOptions
 from oscine.server import schema, speech, transcriptions
-from oscine.server.catalog import Catalog
+from oscine.server.catalog import Catalog, ServedModel
 from oscine.server.errors import UPLOAD, ApiError, ClientGoneError, invalid, to_api_error
 from oscine.server.fields import read_form, read_json
 from oscine.server.front import Front
@@ -78,6 +79,20 @@ class Server:
             path, function, methods=[method], response_model=None, openapi_extra=extra
         )
 
+    # -- work ---------------------------------------------------------------------------------
+
+    async def _use(self, model: str, task: Task) -> ServedModel:
+        """A model that a client names, loaded. Raises ApiError."""
+        return await self.catalog.use(model, task, self.options.timeout)
+
+    def _start(self, served: ServedModel, work: Callable[[Job], Any], request: Request) -> Job:
+        """Start work with a model that is in use, which is released at its end. Raises ApiError."""
+        try:
+            return self.gate.start(work, request.receive, served.release)
+        except BaseException:
+            served.release()
+            raise
+
     # -- speech to text -----------------------------------------------------------------------
 
     async def transcribe(self, request: Request) -> Response:
@@ -93,9 +108,10 @@ class Server:
         fields = await read_form(request)
         try:
             wanted = transcriptions.read_request(fields, task, self.options.max_audio_seconds)
-            served = self.catalog.find(wanted.model, "transcribe")
-            work = transcriptions.transcribe(served.model, fields.file(UPLOAD), wanted)
-            job = self.gate.start(work, request.receive)
+            file = fields.file(UPLOAD)
+            served = await self._use(wanted.model, "transcribe")
+            work = transcriptions.transcribe(served.model, file, wanted)
+            job = self._start(served, work, request)
         except BaseException:
             fields.close()
             raise
@@ -131,11 +147,14 @@ class Server:
         """Speak a text."""
         self.gate.check()
         wanted = speech.read_request(await read_json(request))
-        served = self.catalog.find(wanted.model, "speak")
-        voice = (
-            {} if "reference" in wanted.options else self.voices.options_for(served, wanted.voice)
-        )
-        job = self.gate.start(speech.speak(served.model, wanted, voice), request.receive)
+        served = await self._use(wanted.model, "speak")
+        try:
+            has_reference = "reference" in wanted.options
+            voice = {} if has_reference else self.voices.options_for(served, wanted.voice)
+        except BaseException:
+            served.release()
+            raise
+        job = self._start(served, speech.speak(served.model, wanted, voice), request)
         try:
             first = await job.next()  # an error before the first audio is a status
         except BaseException:
@@ -209,15 +228,18 @@ class Server:
             if kind == "prompt":
                 prompt = fields.required_text("prompt")
                 _refuse_rest(fields.rest())
-                served = self.voices.model_for("voice_design", model)
+                served = await self._use(self.voices.model_for("voice_design", model), "speak")
+                served.release()
                 made = self.voices.add(served, name, kind, {"instruct": prompt})
                 return JSONResponse(made.to_dict())
             fields.text("consent")  # required by OpenAI; there are no records of consent here
             text, silence = fields.text("reference_text"), fields.number("reference_silence", 0, 5)
             _refuse_rest(fields.rest())
-            served = self.voices.model_for("base", model)
-            work = speech.clone(served, fields.file("audio_sample"), text, silence or 0.0)
-            job = self.gate.start(work, request.receive)
+            file = fields.file("audio_sample")
+            served = await self._use(self.voices.model_for("base", model), "speak")
+            job = self._start(
+                served, speech.clone(served.model, file, text, silence or 0.0), request
+            )
         except BaseException:
             fields.close()
             raise
@@ -266,7 +288,16 @@ class Server:
         running = [each for each in self.catalog.models.values() if each.model is not None]
         engines = [(each, getattr(each.model, "engine", None)) for each in running]
         own = [((("model", each.id),), engine) for each, engine in engines if engine is not None]
+        served = self.catalog.models.values()
         return {
+            "model_loaded": (
+                "Whether a model is loaded.",
+                {(("model", each.id),): float(each.model is not None) for each in served},
+            ),
+            "model_memory_bytes": (
+                "Memory that the loaded models took when they were loaded.",
+                {(("model", each.id),): float(each.nbytes) for each in running},
+            ),
             "requests_at_work": ("Requests at work.", {(): float(len(self.gate.jobs))}),
             "requests_limit": ("Requests that may be at work.", {(): self.gate.max_requests}),
             "sequences_running": (

@@ -171,19 +171,25 @@ class Gate:
         mean = sum(self._seconds) / len(self._seconds)
         return min(MAX_RETRY_AFTER_S, max(1, math.ceil(mean / max(1, len(self.jobs)))))
 
-    def start(self, work: Callable[[Job], Any], receive: Receive) -> Job:
-        """Start the work of a request whose body has been received. Raises ApiError."""
+    def start(
+        self, work: Callable[[Job], Any], receive: Receive, release: Callable[[], None]
+    ) -> Job:
+        """Start the work of a request whose body has been received.
+
+        `release` is called when the work has ended. Raises ApiError.
+        """
         self.check()
         job = Job(self.timeout_s)
         self.jobs.add(job)
         future = asyncio.get_running_loop().run_in_executor(self._pool, job.run, work)
-        future.add_done_callback(lambda _: self._ended(job))
+        future.add_done_callback(lambda _: self._ended(job, release))
         job.watch(receive)
         return job
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: Job, release: Callable[[], None]) -> None:
         """Free the place of a job; it keeps it until its thread has ended."""
         self.jobs.discard(job)
+        release()
         self._seconds.append(time.monotonic() - job.started)
 
     async def drain(self, timeout_s: float) -> None:

@@ -15,23 +15,22 @@ from oscine.errors import OscineError
 from oscine.options.serve import ServeOptions
 from oscine.registry import default_model
 from oscine.server.app import Server
-from oscine.server.catalog import Catalog
+from oscine.server.catalog import Catalog, Loader
 from oscine.server.front import check_exposure, read_keys
 
 log = logging.getLogger(__name__)
 
+UNLOAD_S = 5.0  # most seconds between two looks at models that are idle
 BACKLOG = 512  # connections that wait to be accepted
 CLOSE_S = 5  # for connections to close once their answers have been sent
 
 
-def serve(
-    options: ServeOptions, load: Callable[[str], Any], announce: Callable[[str], None]
-) -> None:
+def serve(options: ServeOptions, loader: Loader, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C, and then until the requests at work have ended.
 
     Args:
         options: Of the server.
-        load: Loads a model by its name or path.
+        loader: Loads and unloads the models.
         announce: Shows a line to whoever has started the server.
 
     Raises:
@@ -41,7 +40,13 @@ def serve(
     check_exposure(options)
     keys = () if options.api_key_file is None else read_keys(options.api_key_file)
     names = options.model or (default_model("transcribe"),)
-    catalog = Catalog(names, options.alias, load)
+    catalog = Catalog(
+        names,
+        options.alias,
+        loader,
+        max_memory=options.max_memory,
+        keep_alive_s=options.keep_alive,
+    )
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -91,17 +96,29 @@ class Lifetime:
 
         self._http.handle_exit = end  # of SIGTERM and SIGINT, instead of uvicorn's
         Thread(target=self._load, args=(loop,), name="oscine loading", daemon=True).start()
+        unloading = asyncio.create_task(self._unload_idle())
         await self._http.serve(sockets=[self._listener])
+        unloading.cancel()
         if self._failure is not None:
             raise self._failure
 
     def _load(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            self._server.catalog.load_all()
+            if self._server.options.on_demand:
+                self._server.catalog.ready = True
+            else:
+                self._server.catalog.load_first()
             self._ready()
         except BaseException as error:
             self._failure = error
             loop.call_soon_threadsafe(self._close)
+
+    async def _unload_idle(self) -> None:
+        """Unload models as they become idle."""
+        keep_alive = self._server.catalog.keep_alive_s
+        while keep_alive is not None:
+            await asyncio.sleep(min(max(keep_alive / 4, 0.1), UNLOAD_S))
+            await self._server.catalog.unload_idle()
 
     def _end(self) -> None:
         """Drain; asked a second time, stop all work and close."""

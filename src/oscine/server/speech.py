@@ -210,19 +210,18 @@ class Voices:
         message = f"there is no voice {voice[:100]!r}; {served.id} has {known}"
         raise ApiError(404, message, "voice_not_found", param="voice")
 
-    def model_for(self, kind: str, name: str | None) -> ServedModel:
-        """The model that makes voices of recordings (base) or descriptions (voice_design).
-
-        `name`: a model that the client asks for. Raises ApiError if none is served.
+    def model_for(self, kind: str, name: str | None) -> str:
+        """The name of the model that makes voices of recordings (base) or descriptions
+        (voice_design): `name`, or the first that is loaded. Raises ApiError if there is none.
         """
         if name not in (None, "auto"):
-            return self._catalog.find(str(name), "speak")
+            return str(name)
         for served in self._catalog.models.values():
             if served.model is not None and served.task == "speak":
                 if served.model.capabilities.kind == kind:
-                    return served
+                    return served.id
         purpose = "clones recordings" if kind == "base" else "designs voices"
-        raise unsupported("type", f"no model that {purpose} is served")
+        raise unsupported("type", f"no model that {purpose} is loaded; name one by model")
 
     def add(self, served: ServedModel, name: str, kind: Any, options: Mapping[str, Any]) -> Any:
         """Keep a voice that a client has made. Raises ApiError if there are too many."""
@@ -248,16 +247,14 @@ def own_voices(model: Any) -> tuple[str, ...]:
 # -- the work, in a thread --------------------------------------------------------------------
 
 
-def clone(
-    served: ServedModel, file: BinaryIO, text: str | None, silence: float
-) -> Callable[[Job], Any]:
+def clone(model: Any, file: BinaryIO, text: str | None, silence: float) -> Callable[[Job], Any]:
     """The work that makes a voice of a recording: it returns the voice, and closes the file."""
     spellings = {"reference_text": "reference_text", "silence": "reference_silence"}
 
     def work(job: Job) -> Any:
         with closing(file), named_options(spellings):
             source = open_source(file, name="audio_sample")
-            return served.model.voice_of(source, text, silence=silence)
+            return model.voice_of(source, text, silence=silence)
 
     return work
 
