@@ -38,6 +38,8 @@ settings.load_profile("oscine")
 def pytest_configure() -> None:
     # One implementation a run, so that a report says which; `make test` runs both.
     os.environ.setdefault("OSCINE_WEBGPU", "wgpu")
+    # The definitions, also where the extra [cpu] is installed; tests/ops/compiled has the other.
+    os.environ.setdefault("OSCINE_CPU", "numpy")
 
 
 def _missing(switch: str, reason: str) -> NoReturn:

@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "hub": ("errors", "family", "files", "download", "manifest", "registry", "sources"),
     "verify": ("errors", "family", "files", "download", "hub", "manifest", "sources"),
     "backends": (
-        *("errors", "ops", "ops.reference", "ops.webgpu", "ops.check", "ops.shadow", "gpu"),
+        *("errors", "hub", "ops", "ops.compiled", "ops.reference", "ops.webgpu", "ops.check"),
+        *("ops.shadow", "gpu"),
     ),
     "loading": (
         *(
@@ -130,6 +131,7 @@ MAY_IMPORT = {
         *("dtypes", "quantized", "budget", "ops.effects", "ops.state", "ops.types", "probe"),
         "threads",
     ),
+    "ops.compiled": (*("dtypes", "files", "ops.reference", "ops.state", "ops.types", "threads"),),
     "ops.backend": ("budget", "errors", "ops.reference.vocabulary", "ops.types", "tree"),
     # Of the definitions a GPU's side takes how operands are checked, not how they are computed.
     "ops.webgpu": (

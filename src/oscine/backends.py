@@ -1,4 +1,4 @@
-"""Chooses a backend by the name of a device: NumPy, or a GPU whose results agree with NumPy's."""
+"""Chooses a backend by a device's name: the CPU's, or a GPU whose results agree with NumPy's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from oscine.errors import DeviceError, MemoryBudgetError, UsageError
 from oscine.gpu.device import implementations, list_adapters, no_adapter_error, parse_index
+from oscine.hub import home
 from oscine.ops import Backend
 from oscine.ops.reference import Reference
 
@@ -65,11 +66,37 @@ def list_gpus() -> list[str]:
 
 
 def choose_backend(device: str) -> Backend:
-    """NumPy, or the first GPU of `candidates` that passes its check; `auto` ends with NumPy.
+    """The CPU, or the first GPU of `candidates` that passes its check; `auto` ends with the CPU.
 
     Raises DeviceError where a GPU was asked for and none will do.
     """
-    return Reference() if device == "cpu" else next_backend(device, {})
+    return cpu_backend() if device == "cpu" else next_backend(device, {})
+
+
+def cpu_backend() -> Backend:
+    """The compiled backend where the extra `[cpu]` is installed, else NumPy.
+
+    OSCINE_CPU=numpy or numba chooses one of them. Raises UsageError for other values, and
+    DeviceError where numba is asked for and cannot be used.
+    """
+    wanted = os.environ.get("OSCINE_CPU", "").strip().lower()
+    if wanted not in ("", "numpy", "numba"):
+        raise UsageError(f"OSCINE_CPU={wanted}: it must be numpy or numba")
+    if wanted == "numpy":
+        return Reference()
+    try:
+        from oscine.ops.compiled import Compiled
+
+        return Compiled(home() / "kernels")
+    except ImportError as problem:
+        missing = f"the extra [cpu] is not installed ({problem})"
+    except Exception as problem:  # the compiler's, of many kinds
+        missing = f"the kernels cannot be compiled ({problem})"
+        if not wanted:
+            log.warning("using NumPy: %s", missing)
+    if wanted:
+        raise DeviceError(f"OSCINE_CPU=numba: {missing}")
+    return Reference()
 
 
 def build_with_fallback(make: Callable[[Backend], Made], backend: Backend, device: str) -> Made:
@@ -95,14 +122,15 @@ def build_with_fallback(make: Callable[[Backend], Made], backend: Backend, devic
 
 
 def next_backend(device: str, failed: dict[str, DeviceError]) -> Backend:
-    """The next GPU that was not in `failed`; with `auto` NumPy after the last, with a warning."""
+    """The next GPU that was not in `failed`; with `auto` the CPU after the last, with a warning."""
     try:
         return open_gpu(device, failed)
     except DeviceError as problem:
         if device != "auto":
             raise
-        log.warning("using NumPy on the CPU: %s", failure_reasons(failed) or problem)
-        return Reference()
+        cpu = cpu_backend()
+        log.warning("using %s on the CPU: %s", cpu.name, failure_reasons(failed) or problem)
+        return cpu
 
 
 def open_gpu(device: str, failed: dict[str, DeviceError] | None = None) -> Backend:
@@ -185,9 +213,10 @@ def reopen(lost: str, device: str) -> Backend:
 
 
 def fall_back_to_cpu(lost: str, problem: DeviceError) -> Backend:
-    """NumPy as the backend, with a warning that gives the reason."""
-    log.warning("%s: not opened again (%s); using NumPy on the CPU", lost, problem)
-    return Reference()
+    """The CPU's backend, with a warning that gives the reason."""
+    cpu = cpu_backend()
+    log.warning("%s: not opened again (%s); using %s on the CPU", lost, problem, cpu.name)
+    return cpu
 
 
 def close(backend: Backend) -> None:

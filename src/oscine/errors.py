@@ -209,14 +209,18 @@ class DeadlineError(OscineError):
         super().__init__("the deadline passed before the work was done")
 
 
+#: The names of the CPU's backends, which other devices are not called.
+CPU_BACKENDS = ("NumPy", "Numba")
+
+
 class NonFiniteError(OscineError):
     """NaN or infinity in audio samples or logits; never turned into text."""
 
     @classmethod
     def of_network(cls, what: str, device: str) -> NonFiniteError:
-        """The error for `what` a network has computed on a device, "NumPy" or a GPU's name."""
+        """The error for `what` a network has computed on a device, by the name of its backend."""
         weights = "the weights are damaged or not those of this model: fetch them again"
-        if device != "NumPy":
+        if device not in CPU_BACKENDS:
             weights = f'try device="cpu", or dtype="f32"; if that fails too, {weights}'
         return cls(f"non-finite {what} on {device}; {weights}")
 

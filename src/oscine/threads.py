@@ -135,6 +135,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.cache_clear)  # a child has none of its parent's threads
 
 
+def after_fork(reset: Callable[[], None]) -> None:
+    """Call a method in every forked child, as long as its object lives."""
+    if hasattr(os, "register_at_fork"):
+        method = weakref.WeakMethod(reset)
+        os.register_at_fork(after_in_child=lambda: (found := method()) and found())
+
+
 def parallel_for(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """Call `work` on every piece, in parallel; `work` must not call `parallel_for` itself.
 

@@ -1,4 +1,4 @@
-"""`oscine doctor`: lists GPUs, explains which is used, and checks its kernels against NumPy."""
+"""`oscine doctor`: lists GPUs, explains what is used, and checks its kernels against NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from oscine.backends import ALL, close, failure_reasons, find_gpu, list_gpus, parse_device
+from oscine.backends import (
+    ALL,
+    close,
+    cpu_backend,
+    failure_reasons,
+    find_gpu,
+    list_gpus,
+    parse_device,
+)
 from oscine.cli.common import set_up_logging
 from oscine.cli.console import warn, write_stdout
 from oscine.cli.openai_style import OpenAIStyleCommand
@@ -19,7 +27,9 @@ from oscine.cli.option_names import use_flags
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
+from oscine.ops import Backend
 from oscine.ops.check import CASES, Result, run_case
+from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
 from oscine.terminal import printable
 
@@ -56,12 +66,12 @@ def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
 def trace_fallback(choice: str) -> DeviceFallback:
     """Choose a device for `choice` as the other commands do, and record each step."""
     if choice == "cpu":
-        return DeviceFallback([numpy_step(used=True)], None, None, "requested")
+        return DeviceFallback([cpu_step(used=True)], None, None, "requested")
     failed: dict[str, DeviceError] = {}
     try:
         candidates = gpu_device.candidates(choice)
     except DeviceError as none:
-        last = [numpy_step(used=True)] if choice == "auto" else []
+        last = [cpu_step(used=True)] if choice == "auto" else []
         return DeviceFallback(last, None, None, use_flags(f"{none}"))
     try:
         close(find_gpu(choice, failed))
@@ -82,16 +92,17 @@ def trace_fallback(choice: str) -> DeviceFallback:
             }
         )
     if choice == "auto":
-        steps.append(numpy_step(used=used is None))
+        steps.append(cpu_step(used=used is None))
     if used and used.software:
         reason = "a software adapter, used only on request"
     suspect = None if used else next((s.adapter for s in candidates if s.adapter), None)
     return DeviceFallback(steps, used, suspect, reason)
 
 
-def numpy_step(*, used: bool) -> dict[str, Any]:
-    """NumPy as the last step, which cannot fail."""
-    return {"implementation": "numpy", "adapter": None, "problem": "", "used": used}
+def cpu_step(*, used: bool) -> dict[str, Any]:
+    """The CPU as the last step, which cannot fail."""
+    name = cpu_backend().name.lower()
+    return {"implementation": name, "adapter": None, "problem": "", "used": used}
 
 
 def is_gpu_missing(choice: str, adapter: object) -> bool:
@@ -100,21 +111,28 @@ def is_gpu_missing(choice: str, adapter: object) -> bool:
 
 
 def check_kernels(adapter: Adapter) -> list[Result]:
-    """Run every op case on an adapter; no results if it cannot be opened or fails meanwhile.
-
-    A line on stderr tells how far it is, every PROGRESS_S seconds.
-    """
-    results: list[Result] = []
-    shown = monotonic()
+    """Run every op case on an adapter; no results if it cannot be opened or fails meanwhile."""
     try:
-        gpu = Gpu(gpu_device.open_device(adapter))
-        for case in CASES:
-            if monotonic() - shown >= PROGRESS_S:
-                warn(f"{adapter.title}: {len(results)} of {len(CASES)} kernel checks are done")
-                shown = monotonic()
-            results.append(run_case(gpu, case))
+        return run_cases(Gpu(gpu_device.open_device(adapter)), adapter.title)
     except DeviceError:
         return []
+
+
+def check_cpu() -> list[Result]:
+    """Run every op case on the CPU, if its kernels are compiled; NumPy defines the ops."""
+    backend = cpu_backend()
+    return [] if type(backend) is Reference else run_cases(backend, backend.name)
+
+
+def run_cases(backend: Backend, title: str) -> list[Result]:
+    """Run every op case; a line on stderr tells how far it is, every PROGRESS_S seconds."""
+    results: list[Result] = []
+    shown = monotonic()
+    for case in CASES:
+        if monotonic() - shown >= PROGRESS_S:
+            warn(f"{title}: {len(results)} of {len(CASES)} kernel checks are done")
+            shown = monotonic()
+        results.append(run_case(backend, case))
     return results
 
 
@@ -122,8 +140,8 @@ def build_report(choice: str) -> dict[str, Any]:
     """The report for `choice` as an object for JSON."""
     chain = trace_fallback(choice)
     examined = chain.adapter or chain.suspect
-    results = check_kernels(examined) if examined else []
-    right = bool(results) and all(result.passed for result in results)
+    results = check_kernels(examined) if examined else check_cpu()
+    right = all(result.passed for result in results) and bool(results or not examined)
     loads = {name: import_problem(name) for name in gpu_device.PACKAGES}
     return {
         "adapters": [
@@ -145,7 +163,7 @@ def build_report(choice: str) -> dict[str, Any]:
             for r in results
         ],
         "verdict": verdict(choice, chain, right),
-        "passed": right if chain.adapter else not (examined or is_gpu_missing(choice, None)),
+        "passed": right and not (is_gpu_missing(choice, chain.adapter) or chain.suspect),
     }
 
 
@@ -159,7 +177,9 @@ def verdict(choice: str, chain: DeviceFallback, right: bool) -> str:
             return f"{examined.title} cannot be used: use --device cpu"
         return f"{examined.title} does NOT compute what NumPy computes: use --device cpu"
     if not is_gpu_missing(choice, None):
-        return "no usable GPU: oscine runs on the CPU with NumPy"
+        if not right:
+            return "the CPU does NOT compute what NumPy computes: set OSCINE_CPU=numpy"
+        return f"no usable GPU: oscine runs on the CPU with {cpu_backend().name}"
     by_variable = gpu_device.format_choice(choice).startswith("OSCINE_DEVICE")
     remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
     return f"the requested GPU was not found: {remedy} --device cpu"
@@ -210,7 +230,7 @@ def print_report(found: dict[str, Any], choice: str, console: Console) -> None:
         outcome = "used" if step["used"] else step["problem"] or "not needed"
         console.print(f"  {tried}: {outcome}")
     chosen = found["chosen"]
-    taken = "nothing" if is_gpu_missing(choice, chosen) else "NumPy"
+    taken = "nothing" if is_gpu_missing(choice, chosen) else cpu_backend().name
     console.print(f"\nchosen: {chosen['name'] if chosen else taken}: {found['reason']}")
     if chosen:
         console.print(f"features: {', '.join(chosen['features']) or 'none'}")
@@ -242,10 +262,11 @@ def doctor(
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check this machine's GPUs against NumPy.
+    """Check this machine's GPUs, or its CPU's compiled kernels, against NumPy.
 
     Lists the GPU adapters, shows which one is used and why, and compares the results of its
-    kernels with NumPy. With --device all, each GPU is checked. The exit code is 1 if a kernel
+    kernels with NumPy. Without a GPU, and with --device cpu, the kernels that the extra [cpu] has
+    compiled are checked. With --device all, each GPU is checked. The exit code is 1 if a kernel
     gives wrong results or the requested GPU is missing.
     """
     wanted = parse_device(device)

@@ -28,7 +28,7 @@ from oscine.compat.arguments import (
     warn_once,
     without_unused_search,
 )
-from oscine.errors import UsageError
+from oscine.errors import CPU_BACKENDS, UsageError
 from oscine.formats import timestamp
 from oscine.options.transcribe import (
     APPEND_PUNCTUATIONS,
@@ -56,7 +56,6 @@ __all__ = [
 
 N_SAMPLES = 30 * SAMPLE_RATE
 N_FRAMES = N_SAMPLES // HOP_LENGTH
-CPU_DEVICE_NAME = "NumPy"  # the name of the CPU as a model's device
 
 #: Options of transcribe besides those of DecodingOptions, with openai-whisper's defaults.
 DEFAULTS: Mapping[str, Any] = {
@@ -183,7 +182,7 @@ class Whisper:
     @property
     def device(self) -> str:
         """cpu, or the name of the GPU."""
-        return "cpu" if self._model.device == CPU_DEVICE_NAME else str(self._model.device)
+        return "cpu" if self._model.device in CPU_BACKENDS else str(self._model.device)
 
     def to(self, device: Any) -> Whisper:
         """Return itself if it is on that device. Raises UsageError otherwise."""

@@ -40,8 +40,9 @@ class Sizing(Reference):
         return made
 
     def upload(self, array: Array) -> Array:
-        shape, widened = shape_of(array), isinstance(self.other, Reference)
-        return self.blank(shape, array.dtype, 4 * prod(shape) if widened else array.nbytes)
+        other = self.other
+        nbytes = other.stored_bytes(array) if isinstance(other, Reference) else array.nbytes
+        return self.blank(shape_of(array), array.dtype, nbytes)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         return self.blank(shape, dtype, prod(shape) * np.dtype(dtype).itemsize)

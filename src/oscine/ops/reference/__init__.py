@@ -58,9 +58,13 @@ class Reference(Ops):
 
     # -- memory and time ----------------------------------------------------------------------
 
+    def stored_bytes(self, array: Array) -> int:
+        """The bytes that an uploaded constant takes."""
+        return 4 * prod(shape_of(array))
+
     def upload(self, array: Array) -> Array:
         shape = shape_of(array)
-        self.budget.check(4 * prod(shape))
+        self.budget.check(self.stored_bytes(array))
         if array.dtype == np.float32:
             ready = np.require(array, requirements=["C", "ALIGNED"])
             self.budget.hold(ready, ready.nbytes)

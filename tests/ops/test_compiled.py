@@ -1,0 +1,181 @@
+"""The compiled CPU backend: its ops equal NumPy's, and models make the same text of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oscine
+from oscine import hub, ops, threads
+from oscine.backends import cpu_backend
+from oscine.errors import DeviceError, UsageError
+from oscine.ops.cases import Case
+from oscine.ops.check import CASES, run_case
+from oscine.ops.reference import Reference
+
+pytest.importorskip("numba", reason="the extra [cpu] is not installed")
+from oscine.ops.compiled import Compiled, library
+
+GOLDENS = Path(__file__).resolve().parent.parent / "goldens"
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    """The backend, whose machine code is stored where commands have it."""
+    return Compiled(hub.home() / "kernels")
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = threads.count()
+    threads.set_count(2)
+    yield
+    threads.set_count(before)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_op_equals_its_meaning(compiled: Compiled, case: Case) -> None:
+    result = run_case(compiled, case, seed=len(case.name))
+    print(f"{case.name}: largest difference {result.error:.2e} of the largest value")
+    assert result.passed
+
+
+def random_linear(kind: Any, outputs: int, inputs: int) -> ops.Linear:
+    rng = np.random.default_rng(1)
+    weight = rng.standard_normal((outputs, inputs)).astype(kind)
+    return ops.Linear(weight, rng.standard_normal(outputs).astype(np.float32))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 7, 24, 25])
+def test_a_product_does_not_depend_on_threads(
+    compiled: Compiled, two_threads: None, rows: int
+) -> None:
+    x = np.random.default_rng(2).standard_normal((rows, 512)).astype(np.float32)
+    linear = ops.upload(compiled, random_linear(np.float16, 3001, 512))
+    together = [compiled.linear(x, linear, activation="gelu") for _ in range(20)]
+    threads.set_count(1)
+    alone = compiled.linear(x, linear, activation="gelu")
+    assert all(np.array_equal(y, alone) for y in together)
+
+
+def test_weights_keep_their_two_bytes(compiled: Compiled) -> None:
+    matrix = random_linear(np.float16, 128, 64).weight
+    before = compiled.budget.used
+    kept = compiled.upload(matrix)
+    assert kept.dtype == np.float16
+    assert compiled.budget.used - before == matrix.nbytes == compiled.stored_bytes(matrix)
+    assert compiled.upload(matrix[:3]).dtype == np.float32  # too small to matter
+
+
+def test_damaged_logits_stop_a_sequence(compiled: Compiled) -> None:
+    case = next(case for case in CASES if case.name.startswith("sample_token"))
+    inputs = case.inputs(np.random.default_rng(0))
+    inputs["logits"][:, 3] = np.nan
+    rows = inputs["rows"]
+    rows["done"], rows["temperature"] = 0, 0
+    case.call(compiled, inputs, case.weights(np.random.default_rng(0)))
+    assert (rows["done"] == ops.STOP_NONFINITE).all()
+
+
+def transcripts(backend: str, model: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    monkeypatch.setenv("OSCINE_CPU", backend)
+    samples = np.random.default_rng(0).standard_normal(16000 * 4).astype(np.float32) / 10
+    loaded = oscine.load(model, device="cpu")
+    assert loaded.device == {"numpy": "NumPy", "numba": "Numba"}[backend]
+    found = loaded.transcribe(options.pop("audio", samples), vad_filter=False, **options)
+    return [(segment.start, segment.end, segment.text) for segment in found.segments]
+
+
+@pytest.mark.parametrize("model", ["whisper_multi", "parakeet_tdt"])
+def test_a_golden_has_the_same_text(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, found = (
+        transcripts(name, GOLDENS / model, monkeypatch) for name in ("numpy", "numba")
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"word_timestamps": True}])
+@pytest.mark.weights
+def test_a_recording_has_the_same_text(
+    weights: dict[str, Path],
+    example: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+) -> None:
+    expected, found = (
+        transcripts(name, weights["tiny.en"], monkeypatch, audio=example, **options)
+        for name in ("numpy", "numba")
+    )
+    assert found == expected and found
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {}
+    for value in ("numpy", "numba", ""):
+        monkeypatch.setenv("OSCINE_CPU", value)
+        names[value] = cpu_backend().name
+    assert names == {"numpy": "NumPy", "numba": "Numba", "": "Numba"}
+    monkeypatch.setenv("OSCINE_CPU", "fortran")
+    with pytest.raises(UsageError, match="OSCINE_CPU=fortran: it must be numpy or numba"):
+        cpu_backend()
+
+
+def test_without_the_extra_it_is_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "oscine.ops.compiled", None)
+    monkeypatch.delenv("OSCINE_CPU")
+    assert type(cpu_backend()) is Reference
+    monkeypatch.setenv("OSCINE_CPU", "numba")
+    with pytest.raises(DeviceError, match=r"the extra \[cpu\] is not installed"):
+        cpu_backend()
+
+
+def test_a_failure_of_the_compiler_leaves_numpy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(folder: Path) -> None:
+        raise OSError("no LLVM here")
+
+    monkeypatch.setattr("oscine.ops.compiled.team", broken)
+    monkeypatch.delenv("OSCINE_CPU")
+    assert type(cpu_backend()) is Reference
+    assert "using NumPy: the kernels cannot be compiled (no LLVM here)" in caplog.text
+
+
+def test_damaged_machine_code_is_not_loaded(tmp_path: Path) -> None:
+    path, code = tmp_path / "some.kernels", b"machine code\n with a newline"
+    head = json.dumps({"symbols": {"norm": "n"}, "sha256": hashlib.sha256(code).hexdigest()})
+    whole = head.encode() + b"\n" + code
+    path.write_bytes(whole)
+    assert library.read_stored(path) == ({"norm": "n"}, code)
+    for damaged in (whole[:-1], whole[:20], b"", b"[]\n" + code, whole[:-1] + b"X"):
+        path.write_bytes(damaged)
+        assert library.read_stored(path) is None
+    assert library.read_stored(tmp_path / "none") is None
+
+
+def test_code_is_used_where_it_cannot_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(library, "compile_kernels", lambda machine: ({"norm": "n"}, b"code"))
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    assert library.compile_and_store(blocked / "x.kernels", None) == ({"norm": "n"}, b"code")
+    assert "the compiled kernels are not stored" in caplog.text
+    stored = tmp_path / "kernels" / "x.kernels"
+    library.compile_and_store(stored, None)
+    assert library.read_stored(stored) == ({"norm": "n"}, b"code")
+    assert [path.name for path in stored.parent.iterdir()] == ["x.kernels"]
+
+
+def test_a_kernel_that_needs_a_runtime_is_refused() -> None:
+    text = "declare void @raise()\ndefine void @k() { call void @raise() ret void }"
+    module = library.llvm.parse_assembly(text)
+    with pytest.raises(RuntimeError, match="the kernels need raise"):
+        library.remove_error_paths(module, {"k"}, library.target_machine())
