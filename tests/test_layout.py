@@ -51,8 +51,9 @@ MAY_IMPORT = {
     "verify": ("errors", "family", "files", "download", "hub", "manifest", "sources"),
     "backends": (
         *("errors", "hub", "ops", "ops.compiled", "ops.reference", "ops.webgpu", "ops.check"),
-        *("ops.shadow", "gpu"),
+        *("ops.shadow", "gpu", "tuning"),
     ),
+    "tuning": ("bench", "errors", "files", "formats", "gpu", "hub", "ops", "ops.webgpu"),
     "loading": (
         *(
             "backends",

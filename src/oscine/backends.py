@@ -185,10 +185,12 @@ def open_checked(step: Candidate) -> Backend:
     from oscine.gpu.device import open_device
     from oscine.ops.check import self_check
     from oscine.ops.webgpu import Gpu
+    from oscine.tuning import load_thresholds
 
     if step.adapter is None:
         raise step.problem or DeviceError(f"{step.name}: no adapter")
     gpu = Gpu(open_device(step.adapter))
+    gpu.thresholds = load_thresholds(step.adapter)
     try:
         self_check(gpu)
     except DeviceError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Adapter, Candidate
 from oscine.ops.check import CASES, SELF_CHECK, Result, run_case
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu.thresholds import DEFAULT_THRESHOLDS
+from oscine.tuning import Tuning, load_thresholds, tuning_file
 
 Capture = pytest.CaptureFixture[str]
 
@@ -264,10 +268,75 @@ def test_long_checks_tell_how_far_they_are(
     monkeypatch.setattr(doctor, "monotonic", lambda: next(now))
     monkeypatch.setattr(doctor, "PROGRESS_S", len(CASES) / 2)
     monkeypatch.setattr(doctor.gpu_device, "open_device", lambda adapter: None)
-    monkeypatch.setattr(doctor, "Gpu", lambda device: None)
+    monkeypatch.setattr(doctor, "Gpu", lambda device: SimpleNamespace())
     monkeypatch.setattr(doctor, "run_case", lambda gpu, case: Result(case, 0.0, ()))
     assert len(doctor.check_kernels(CARD)) == len(CASES)
     (first, *_) = lines = capsys.readouterr().err.splitlines()
     half = -(-len(CASES) // 2) - 1
     assert first == f"oscine: {CARD.title}: {half} of {len(CASES)} kernel checks are done"
     assert len(lines) == 1
+
+
+# -- --tune ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """tuned(result): what the measurement of an adapter returns or raises."""
+    monkeypatch.setenv("OSCINE_HOME", str(tmp_path))
+
+    def build(result: Tuning | Exception) -> None:
+        def tune(gpu: Any) -> Tuning:
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        monkeypatch.setattr(doctor, "tune", tune)
+        monkeypatch.setattr(doctor, "Gpu", lambda device: device)
+        monkeypatch.setattr(doctor.gpu_device, "open_device", lambda adapter: SimpleNamespace())
+
+    return build
+
+
+FASTER = Tuning(replace(DEFAULT_THRESHOLDS, matrix_workgroups=30), {"matrix_workgroups": 0.07})
+
+
+def test_tune_stores_what_is_faster_and_says_so(machine: Any, tuned: Any, capsys: Capture) -> None:
+    machine([CARD])
+    tuned(FASTER)
+    assert run(["doctor", "--tune"]) == 0
+    assert "tuning: matrix_workgroups 30 takes 7% less time" in capsys.readouterr().out
+    assert load_thresholds(CARD) == FASTER.thresholds
+    tuned(Tuning(DEFAULT_THRESHOLDS, {}))
+    assert run(["doctor", "--tune"]) == 0
+    assert "tuning: the default tiles are the fastest" in capsys.readouterr().out
+    assert load_thresholds(CARD) == DEFAULT_THRESHOLDS
+
+
+def test_the_report_has_no_tuning_unless_asked(machine: Any, tuned: Any, capsys: Capture) -> None:
+    machine([CARD])
+    tuned(FASTER)
+    assert run(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tuning"] is None
+    assert run(["doctor", "--json", "--tune"]) == 0
+    found = json.loads(capsys.readouterr().out)["tuning"]
+    assert found["gains"] == {"matrix_workgroups": 0.07} and not found["problem"]
+    assert found["thresholds"]["matrix_workgroups"] == 30
+
+
+@pytest.mark.parametrize(
+    ("adapters", "device", "problem"),
+    [
+        ([SOFTWARE], "gpu", "only a hardware GPU is tuned"),
+        ([], "auto", "only a hardware GPU is tuned"),
+        ([CARD], "auto", "no room for 64 MiB"),
+    ],
+)
+def test_a_tuning_that_cannot_be_done_is_one_line_and_exit_code_1(
+    machine: Any, tuned: Any, capsys: Capture, adapters: Any, device: str, problem: str
+) -> None:
+    machine(adapters)
+    tuned(DeviceError("no room for 64 MiB"))
+    assert run(["doctor", "--tune", "--device", device]) == 1
+    assert f"tuning: {problem}\n" in capsys.readouterr().out
+    assert not tuning_file().exists()

@@ -15,6 +15,7 @@ from oscine.ops.cases.conv import conv1d_windows_case
 from oscine.ops.cases.linear import linear_case
 from oscine.ops.check import Case, run_case
 from oscine.ops.webgpu import Gpu, attention, gemm
+from oscine.ops.webgpu.thresholds import DEFAULT_THRESHOLDS, TileThresholds
 
 #: M, N and K of the matrices: NVIDIA's, both of them, Intel's and Apple's.
 SIZES = ((16, 16, 16), (16, 8, 16), (8, 16, 16), (8, 8, 8))
@@ -163,7 +164,7 @@ def in_plain_wgsl(name: str, source: str) -> str:
 def test_tiles_of_matrix_units(
     rows: int, outputs: int, depth: int, shape: dict[str, int], grid: tuple[int, int, int]
 ) -> None:
-    assert gemm.matrix_tiles(rows, outputs, depth) == (shape, grid)
+    assert gemm.matrix_tiles(rows, outputs, depth, DEFAULT_THRESHOLDS) == (shape, grid)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_tiles_of_matrix_units(
 def test_tiles_without_matrix_units(
     rows: int, outputs: int, depth: int, shape: dict[str, int], grid: tuple[int, int, int]
 ) -> None:
-    assert gemm.plain_tiles(rows, outputs, depth) == (shape, grid)
+    assert gemm.plain_tiles(rows, outputs, depth, DEFAULT_THRESHOLDS) == (shape, grid)
 
 
 @pytest.mark.gpu
@@ -225,8 +226,8 @@ def test_in_plain_wgsl(
 
     monkeypatch.setattr(kernels, "load", in_plain)
     monkeypatch.setattr(attention, "REL_POS_MATRIX_HEADS", (8,))
-    monkeypatch.setattr(gemm, "MATRIX_ENOUGH", 2)  # large tiles, in parts of the depth
     gpu = Gpu(device)
+    gpu.thresholds = TileThresholds(matrix_workgroups=2)  # large tiles, in parts of the depth
     gpu.matrix = units
     gpu.large_tiles = units != MatrixUnits(8, 8, 8)  # as on Apple's GPUs
     result = run_case(gpu, case)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from oscine.cli.common import set_up_logging
 from oscine.cli.console import warn, write_stdout
 from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.cli.option_names import use_flags
-from oscine.errors import DeviceError
+from oscine.errors import DeviceError, OscineError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
 from oscine.ops import Backend
@@ -32,6 +32,7 @@ from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
 from oscine.terminal import printable
+from oscine.tuning import load_thresholds, save_thresholds, tune
 
 PROGRESS_S = 5.0  # between two lines of progress
 
@@ -113,7 +114,9 @@ def is_gpu_missing(choice: str, adapter: object) -> bool:
 def check_kernels(adapter: Adapter) -> list[Result]:
     """Run every op case on an adapter; no results if it cannot be opened or fails meanwhile."""
     try:
-        return run_cases(Gpu(gpu_device.open_device(adapter)), adapter.title)
+        gpu = Gpu(gpu_device.open_device(adapter))
+        gpu.thresholds = load_thresholds(adapter)
+        return run_cases(gpu, adapter.title)
     except DeviceError:
         return []
 
@@ -136,8 +139,25 @@ def run_cases(backend: Backend, title: str) -> list[Result]:
     return results
 
 
-def build_report(choice: str) -> dict[str, Any]:
-    """The report for `choice` as an object for JSON."""
+def tune_adapter(adapter: Adapter | None) -> dict[str, Any]:
+    """Measure the tiles of an adapter and store them: the thresholds, what they save, a problem."""
+    if adapter is None or adapter.software:
+        return {"thresholds": None, "gains": {}, "problem": "only a hardware GPU is tuned"}
+    warn(f"{adapter.title}: measuring products")
+    try:
+        gpu = Gpu(gpu_device.open_device(adapter))
+        try:
+            tuning = tune(gpu)
+        finally:
+            close(gpu)
+        save_thresholds(adapter, tuning.thresholds)
+    except OscineError as problem:
+        return {"thresholds": None, "gains": {}, "problem": str(problem)}
+    return {"thresholds": asdict(tuning.thresholds), "gains": dict(tuning.gains), "problem": ""}
+
+
+def build_report(choice: str, with_tuning: bool = False) -> dict[str, Any]:
+    """The report for `choice` as an object for JSON; with a tuning of a GPU that is right."""
     chain = trace_fallback(choice)
     examined = chain.adapter or chain.suspect
     results = check_kernels(examined) if examined else check_cpu()
@@ -162,6 +182,7 @@ def build_report(choice: str) -> dict[str, Any]:
             }
             for r in results
         ],
+        "tuning": tune_adapter(chain.adapter if right else None) if with_tuning else None,
         "verdict": verdict(choice, chain, right),
         "passed": right and not (is_gpu_missing(choice, chain.adapter) or chain.suspect),
     }
@@ -247,7 +268,18 @@ def print_report(found: dict[str, Any], choice: str, console: Console) -> None:
                 row["case"], ", ".join(row["kernels"]), error, f"{row['limit']:.0e}", mark
             )
         console.print("", table)
+    if found["tuning"]:
+        console.print(f"\ntuning: {describe_tuning(found['tuning'])}")
     console.print(f"\n{found['verdict']}")
+
+
+def describe_tuning(tuning: dict[str, Any]) -> str:
+    """What was tuned, in one line."""
+    gains = [
+        f"{name} {tuning['thresholds'][name]} takes {gain:.0%} less time"
+        for name, gain in tuning["gains"].items()
+    ]
+    return tuning["problem"] or ", ".join(gains) or "the default tiles are the fastest"
 
 
 @app.command(cls=OpenAIStyleCommand)
@@ -261,18 +293,26 @@ def doctor(
         ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    with_tuning: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Also measure which tiles of matrix products are fastest on the GPU, and use them "
+            "from now on.",
+        ),
+    ] = False,
 ) -> None:
     """Check this machine's GPUs, or its CPU's compiled kernels, against NumPy.
 
     Lists the GPU adapters, shows which one is used and why, and compares the results of its
     kernels with NumPy. Without a GPU, and with --device cpu, the kernels that the extra [cpu] has
     compiled are checked. With --device all, each GPU is checked. The exit code is 1 if a kernel
-    gives wrong results or the requested GPU is missing.
+    gives wrong results, the requested GPU is missing, or --tune could not be done.
     """
     wanted = parse_device(device)
     set_up_logging(verbose=False)
     choices = list_gpus() if wanted == ALL else [wanted]
-    reports = {choice: build_report(choice) for choice in choices}
+    reports = {choice: build_report(choice, with_tuning) for choice in choices}
     if as_json:
         write_stdout(json.dumps(reports if wanted == ALL else reports[wanted], indent=2) + "\n")
     else:
@@ -281,5 +321,8 @@ def doctor(
             for choice, found in reports.items():
                 print_report(make_printable(found), choice, console)
         write_stdout(shown.get())
-    if not all(found["passed"] for found in reports.values()):
+    tunings = [found["tuning"] for found in reports.values() if found["tuning"]]
+    if not all(found["passed"] for found in reports.values()) or any(
+        tuning["problem"] for tuning in tunings
+    ):
         raise typer.Exit(1)

@@ -12,13 +12,11 @@ from oscine.gpu.matrix_units import MatrixUnits
 from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, Linear
 from oscine.ops.webgpu.recorder import Recorder, weights_of
+from oscine.ops.webgpu.thresholds import TileThresholds
 
 #: In the order of kernels/common/_activation.wgsl.
 ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
 MAX_SKINNY_ROWS = 64  # up to this many rows gemm_skinny; more fill the tiles of gemm
-#: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
-#: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
-MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
 MAX_SPLITS = 4
 
 Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
@@ -82,9 +80,10 @@ class Gemm(Recorder):
         for part in parts:
             count = part.shape[0]
             if matrix:
-                shape, grid = matrix_tiles(rows, count, depth, large=self.large_tiles)
+                large = self.large_tiles
+                shape, grid = matrix_tiles(rows, count, depth, self.thresholds, large=large)
             else:
-                shape, grid = plain_tiles(rows, count, depth)
+                shape, grid = plain_tiles(rows, count, depth, self.thresholds)
             splits = grid[2]
             sums = y if splits == 1 else self.intermediate(splits, rows, count)
             self.dispatch(
@@ -105,21 +104,24 @@ class Gemm(Recorder):
             offset += count
 
 
-def matrix_tiles(rows: int, outputs: int, depth: int, *, large: bool = True) -> Shape:
+def matrix_tiles(
+    rows: int, outputs: int, depth: int, thresholds: TileThresholds, *, large: bool = True
+) -> Shape:
     """The tile of gemm_matrix, and its grid; large tiles only where they are allowed."""
-    wide = ceil(outputs / 128), ceil(rows / 128)
+    wide, enough = (ceil(outputs / 128), ceil(rows / 128)), thresholds.matrix_workgroups
     groups = wide[0] * wide[1]
-    splits = max(1, min(MAX_SPLITS, ceil(MATRIX_ENOUGH / groups), depth // 1024))
-    if large and groups * splits >= MATRIX_ENOUGH:
+    splits = max(1, min(MAX_SPLITS, ceil(enough / groups), depth // 1024))
+    if large and groups * splits >= enough:
         return {"SUBGROUPS": 4}, (*wide, splits)
     return {"SUBGROUPS": 2}, (ceil(outputs / 64), ceil(rows / 64), 1)
 
 
-def plain_tiles(rows: int, outputs: int, depth: int) -> Shape:
+def plain_tiles(rows: int, outputs: int, depth: int, thresholds: TileThresholds) -> Shape:
     """The tile of gemm, and its grid."""
     broad = ceil(outputs / 128), ceil(rows / 64)
-    if broad[0] * broad[1] >= BROAD_ENOUGH:
+    if broad[0] * broad[1] >= thresholds.broad_workgroups:
         return {"COLUMNS": 128}, (*broad, 1)
     narrow = ceil(outputs / 64), ceil(rows / 64)
-    splits = 3 if narrow[0] * narrow[1] < ENOUGH and depth >= 1024 else 1
+    few = narrow[0] * narrow[1] < thresholds.narrow_workgroups
+    splits = 3 if few and depth >= 1024 else 1
     return {"COLUMNS": 64}, (*narrow, splits)

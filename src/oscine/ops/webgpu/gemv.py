@@ -14,8 +14,7 @@ from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, WORKGROUP, Recorder, weig
 
 MAX_GEMV_ROWS = 4  # up to this many rows, gemv: a row of the weight a subgroup
 MAX_TILE_ROWS = 16  # of x in a tile of gemm_skinny
-NARROW, BROAD = 2048, 4096  # outputs up to which a tile has many lanes, and some
-LONG_ROW, MAX_LONG_ROWS = 1024, 2048  # rows this long, and not more of them: a workgroup each
+LONG_ROW = 1024  # rows this long may be a workgroup's
 SUBGROUPS = 64  # invocations of a workgroup of which each subgroup has a row
 #: Weights of which two rows a subgroup are faster: of fewer bytes than the x that they meet.
 PAIRED_DTYPES = ("bf16", "q8", "q4")
@@ -48,7 +47,8 @@ class Gemv(Recorder):
         """
         if self.workgroup_reduce == "shared":
             return {"ROW_REDUCE": "shared"}, (min(rows, MAX_WORKGROUPS),)
-        if self.workgroup_rows and width >= LONG_ROW and rows <= MAX_LONG_ROWS:
+        few = rows <= self.thresholds.workgroup_rows
+        if self.workgroup_rows and width >= LONG_ROW and few:
             return {"ROW_REDUCE": "workgroup", "WORKGROUP": WORKGROUP}, (min(rows, MAX_WORKGROUPS),)
         workgroup = max(SUBGROUPS, self.lanes)
         groups = min(ceil(rows / (workgroup // self.lanes)), MAX_WORKGROUPS)
@@ -166,9 +166,9 @@ class Gemv(Recorder):
 
         Many lanes where there are few outputs; smaller tiles with a norm.
         """
-        if outputs > BROAD:
+        if outputs > self.thresholds.broad_outputs:
             max_rows, lanes, workgroup = MAX_TILE_ROWS, 32, 128
-        elif outputs > NARROW:
+        elif outputs > self.thresholds.narrow_outputs:
             max_rows, lanes, workgroup = MAX_TILE_ROWS, 64, 256
         else:
             max_rows, lanes, workgroup = (8, 64, 128) if norm else (MAX_TILE_ROWS, 128, 128)

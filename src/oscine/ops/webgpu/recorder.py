@@ -19,6 +19,7 @@ from oscine.gpu.plan import BufferPool, Dispatch, Plan, ProbePoint
 from oscine.gpu.profile import profile_from_env
 from oscine.gpu.tensor import Tensor
 from oscine.ops.webgpu.fuse import fuse_f16_stores
+from oscine.ops.webgpu.thresholds import DEFAULT_THRESHOLDS
 
 MAX_WORKGROUPS = 65535  # workgroups along one axis
 WORKGROUP = 128  # invocations, unless a kernel has reasons of its own
@@ -34,6 +35,7 @@ class Recorder:
     f16_cross_kv = True
     is_async = True
     batch_invariant = False
+    thresholds = DEFAULT_THRESHOLDS
 
     def __init__(self, device: Device) -> None:
         self.device = device
