@@ -1,7 +1,7 @@
 # Targets that build, check and measure; `make` alone lists them.
 # Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which),
-# SECONDS (of fuzz, soak, callers and load), CLIENTS and LOAD (of load: their number, other options),
-# SEED (of fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs of tools/goldens; that of
+# SECONDS (of fuzz, fuzz-server, soak, callers and load), CLIENTS and LOAD (of load: their number, other options),
+# SEED (of both fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs of tools/goldens; that of
 # speech pins another transformers), PEER (a Python with faster-whisper).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -28,7 +28,7 @@ GPU = PYTHON=$(PY) tools/with_gpu.sh
 # the other's stretch when its own is done.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
-.PHONY: help install check format test test-gpu test-lowest tested fuzz soak callers load chroot pages docs \
+.PHONY: help install check format test test-gpu test-lowest tested fuzz fuzz-server soak callers load chroot pages docs \
 	goldens bench clean
 
 help: ## list the targets
@@ -76,6 +76,9 @@ tested: $(VENV)/ready ## write down the versions of this environment, once all t
 
 fuzz: $(VENV)/ready ## damaged files at random, for SECONDS; SEED makes the same ones again
 	$(PY) tools/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+fuzz-server: $(VENV)/ready ## wrong requests to a server, for SECONDS; SEED makes the same ones again
+	$(PY) tools/fuzz_server.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Each device has a third of the time.
 SOAK = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) tools/soak.py --seconds $$(( $(SECONDS) / 3 ))

@@ -152,6 +152,28 @@ def test_a_large_body_is_refused(serve: Serve) -> None:
         assert "1 MB" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(("max_upload_mb", "key", "status"), [(1, KEY, 413), (100, "k", 401)])
+def test_a_client_that_sends_much_is_not_cut_off(
+    serve: Serve, max_upload_mb: int, key: str, status: int
+) -> None:
+    """It sends its whole body, and then reads why it is refused."""
+    running = serve({}, (KEY,), max_upload_mb=max_upload_mb)
+    body = bytes(30_000_000)
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as client:
+        head = f"POST /v1/audio/speech HTTP/1.1\r\nContent-Length: {len(body)}\r\nHost: a\r\n"
+        head += "Connection: close\r\n"
+        client.sendall(f"{head}Authorization: Bearer {key}\r\n\r\n".encode() + body)
+        assert client.recv(1000).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_a_client_that_waits_to_send_is_refused_at_once(serve: Serve) -> None:
+    running = serve({}, (KEY,))
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as client:
+        head = "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+        client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
+
+
 def test_a_client_that_sends_nothing_more_is_given_up(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,3 +288,18 @@ def test_the_description_of_the_routes_has_every_option(serve: Serve) -> None:
     fields = form["multipart/form-data"]["schema"]["properties"]
     assert set(options_of(TranscribeOptions)) <= set(fields)
     assert fields["beam_size"]["type"] == "integer"
+
+
+def test_the_description_of_the_routes_has_what_they_answer(serve: Serve) -> None:
+    running = serve({})
+    paths = get(running, "/openapi.json").json()["paths"]
+    for methods in paths.values():
+        for route in methods.values():
+            assert set(route["responses"]) == {"200", "4XX", "5XX"}
+    spoken = paths["/v1/audio/speech"]["post"]["responses"]["200"]["content"]
+    assert {"audio/mpeg", "audio/wav", "text/event-stream"} <= set(spoken)
+
+
+def test_all_methods_of_a_path_are_named(serve: Serve) -> None:
+    answer = httpx2.put(f"{serve({}).url}/v1/audio/voices")
+    assert answer.status_code == 405 and answer.headers["allow"] == "GET, POST"

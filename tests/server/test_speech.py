@@ -141,6 +141,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"input": "..."}, "input", "invalid_value"),
     ({"speed": 1.5}, "speed", "unsupported_parameter"),
     ({"speed": 9}, "speed", "invalid_value"),
+    ({"speed": 10**400}, "speed", "invalid_value"),
     ({"response_format": "m4a"}, "response_format", "unsupported_value"),
     ({"stream_format": "ws"}, "stream_format", "unsupported_value"),
     ({"temperature": "hot"}, "temperature", "invalid_value"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Match
 
 import oscine
 from oscine.errors import OscineError
@@ -48,10 +49,11 @@ class Server:
             redoc_url=None,
             root_path=self.options.root_path,
         )
-        transcription = schema.transcription_body()
-        self._add(app, "POST", "/v1/audio/transcriptions", self.transcribe, transcription)
-        self._add(app, "POST", "/v1/audio/translations", self.translate, transcription)
-        self._add(app, "POST", "/v1/audio/speech", self.speak, schema.speech_body())
+        form, texts = schema.transcription_body(), schema.TEXT_TYPES
+        self._add(app, "POST", "/v1/audio/transcriptions", self.transcribe, form, texts)
+        self._add(app, "POST", "/v1/audio/translations", self.translate, form, texts)
+        sounds = schema.SPEECH_TYPES
+        self._add(app, "POST", "/v1/audio/speech", self.speak, schema.speech_body(), sounds)
         self._add(app, "GET", "/v1/audio/voices", self.list_voices)
         self._add(app, "POST", "/v1/audio/voices", self.make_voice, schema.voice_body())
         self._add(app, "DELETE", "/v1/audio/voices/{id}", self.delete_voice)
@@ -60,7 +62,7 @@ class Server:
         self._add(app, "GET", "/v1/models/{name:path}", self.show_model)
         self._add(app, "GET", "/health", self.health)
         self._add(app, "GET", "/health/ready", self.health_ready)
-        self._add(app, "GET", "/metrics", self.show_metrics)
+        self._add(app, "GET", "/metrics", self.show_metrics, media_types=("text/plain",))
         kinds = (ApiError, OscineError, HTTPException, ClientGoneError, ClientDisconnect)
         for kind in (*kinds, Exception):
             app.add_exception_handler(kind, answer_error)
@@ -73,10 +75,17 @@ class Server:
         path: str,
         function: Callable[..., Any],
         body: dict[str, Any] | None = None,
+        media_types: Sequence[str] = (schema.JSON,),
     ) -> None:
-        extra = None if body is None else {"requestBody": body}
+        """Add a route. `body` describes what it receives, `media_types` what it answers."""
         app.add_api_route(
-            path, function, methods=[method], response_model=None, openapi_extra=extra
+            path,
+            function,
+            methods=[method],
+            response_model=None,
+            response_class=Response,
+            responses=schema.responses(media_types),
+            openapi_extra=None if body is None else {"requestBody": body},
         )
 
     # -- work ---------------------------------------------------------------------------------
@@ -348,6 +357,14 @@ async def answer_error(request: Request, error: Exception) -> Response:
         message = {404: "there is no such route", 405: "the route has another method"}
         known = message.get(error.status_code, str(error.detail))
         answer = ApiError(error.status_code, known, headers=error.headers)
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(sorted(methods_of(request)))
     else:
         answer = to_api_error(error)
     return JSONResponse(answer.body, answer.status, answer.headers)
+
+
+def methods_of(request: Request) -> set[str]:
+    """The methods of all routes with the path of a request; Starlette names those of the first."""
+    routes = [each for each in request.app.routes if each.matches(request.scope)[0] != Match.NONE]
+    return {method for route in routes for method in getattr(route, "methods", None) or ()}

@@ -86,7 +86,7 @@ class Fields:
             return None
         try:
             found = float("nan") if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             found = float("nan")
         if not least <= found <= most:
             must = f"be a number from {least:g} to {most:g}"

@@ -37,8 +37,9 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 #: Paths that need no key, for supervisors.
 OPEN_PATHS = ("/health", "/health/ready")
 MAX_KEY_FILE_BYTES = 1 << 20
-#: What is still read of a refused request, so that its client reads the answer and not a reset.
-MAX_DRAINED_BYTES, DRAIN_S = 4 << 20, 2.0
+#: How long the body of a refused request is still received and discarded, in seconds: a client that
+#: is cut off while it sends sees a reset instead of the answer.
+DRAIN_S = 5.0
 BODY_IDLE_S = 30.0  # without a part of the body, after which a client is given up
 OPEN_PER_REQUEST = 4  # requests that are being received for each that may be at work
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -267,7 +268,8 @@ class Exchange:
         """Send a message of the answer, with the headers that every answer has."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.status >= 400 and not self._body_ended:
+            waits = "expect" in self.headers  # for a permission to send its body: curl does
+            if self.status >= 400 and not self._body_ended and not waits:
                 await self._drain()
             added = {
                 "x-request-id": self.id,
@@ -287,13 +289,11 @@ class Exchange:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Read a part of the body that is refused."""
+        """Receive the body that is refused, as far as it comes in time."""
 
         async def read() -> None:
-            size = 0
-            while not self._body_ended and size < MAX_DRAINED_BYTES:
+            while not self._body_ended:
                 message = await self._receive()
-                size += len(message.get("body", b""))
                 self._body_ended = not message.get("more_body", False)
 
         with suppress(TimeoutError):

@@ -72,6 +72,7 @@ class Lifetime:
         self._server, self._listener, self._ready = server, listener, ready
         self._failure: BaseException | None = None
         self._draining: asyncio.Task[None] | None = None
+        logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it warns of each form
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # `front` logs errors
         self._http: Any = uvicorn.Server(
             uvicorn.Config(

@@ -1,4 +1,4 @@
-"""The bodies of the routes for /openapi.json, made from the records of the options."""
+"""The bodies of requests and answers for /openapi.json, made from the records of the options."""
 
 from __future__ import annotations
 
@@ -17,6 +17,28 @@ Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 FILE: Schema = {"type": "string", "format": "binary"}
+JSON = "application/json"
+EVENTS = "text/event-stream"
+#: Media types of transcriptions and of speech.
+TEXT_TYPES = (JSON, "text/plain", "text/vtt", EVENTS)
+SPEECH_TYPES = (*speech.MEDIA_TYPES.values(), EVENTS)
+OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
+ERROR: Schema = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": TEXT,
+                "type": TEXT,
+                "param": OPTIONAL_TEXT,
+                "code": OPTIONAL_TEXT,
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -58,7 +80,7 @@ def speech_body() -> Schema:
         "stream_format": {"type": "string", "enum": ["audio", "sse"]},
         "stream": {"type": "boolean"},
     }
-    return _body("application/json", fields, ("model", "input"))
+    return _body(JSON, fields, ("model", "input"))
 
 
 def voice_body() -> Schema:
@@ -74,6 +96,20 @@ def voice_body() -> Schema:
         "reference_silence": {"type": "number", "minimum": 0, "maximum": 5},
     }
     return _body("multipart/form-data", fields, ("name",))
+
+
+def responses(media_types: Iterable[str]) -> dict[int | str, Schema]:
+    """The answers of a route by status: content of one of the types, or an error."""
+    content = {
+        each: {"schema": {"type": "object"} if each == JSON else FILE if "audio" in each else TEXT}
+        for each in media_types
+    }
+    error = {JSON: {"schema": ERROR}}
+    return {
+        200: {"description": "The result.", "content": content},
+        "4XX": {"description": "The request is refused.", "content": error},
+        "5XX": {"description": "The server cannot answer; see docs/serve.md.", "content": error},
+    }
 
 
 def _body(media_type: str, fields: dict[str, Schema], required: Iterable[str]) -> Schema:
