@@ -9,7 +9,10 @@ from typing import Any
 
 #: The pages in the order of the site's menu. Sphinx warns of a page that is missing here.
 CONTENTS = {
-    "Guides": ("docs/transcribe", "docs/speak", "docs/serve", "docs/models", "docs/devices"),
+    "Guides": (
+        *("docs/transcribe", "docs/speak", "docs/serve", "docs/deploy", "docs/models"),
+        "docs/devices",
+    ),
     "Reference": ("docs/cli", "docs/python", "docs/coming-from", "docs/compat"),
     "Behaviour": ("docs/verification", "docs/times", "docs/faults", "SECURITY"),
     "Models": ("MODELS/whisper", "MODELS/parakeet", "MODELS/qwen3_tts"),

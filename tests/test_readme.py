@@ -368,7 +368,9 @@ def test_the_folders_of_families_have_the_files_that_the_page_names() -> None:
 def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
     """By their path in the repository, or by the end of it: `weights.py`, `ops/state.py`."""
     named = set(re.findall(r"`([\w./]+\.(?:py|sh|wgsl|toml))`", page.read_text("utf-8")))
-    folders = ("src", "tests", "tools", "benchmarks", "docs", "examples", "requirements")
+    folders = (
+        *("src", "tests", "tools", "benchmarks", "deploy", "docs", "examples", "requirements"),
+    )
     there = [
         f"/{file.relative_to(ROOT)}" for folder in folders for file in ROOT.glob(f"{folder}/**/*.*")
     ]
@@ -381,9 +383,9 @@ def test_names_of_code_that_pages_name_exist() -> None:
     """Names with an underscore or capitals inside, and attributes; a rename leaves no old one."""
     folders = ("src", "tests", "tools", "benchmarks")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.*")]
-    code = "\n".join(
-        file.read_text("utf-8") for file in files if file.suffix in (".py", ".wgsl", ".c", ".sh")
-    )
+    read = [file for file in files if file.suffix in (".py", ".wgsl", ".c", ".sh")]
+    read += [file for file in (ROOT / "deploy").iterdir() if file.name != "keys"]
+    code = "\n".join(file.read_text("utf-8") for file in read)
     known = set(re.findall(r"\w+", code)) | {file.stem for file in files}
     foreign = {"is_x", "read_x", "show_packets", "CUDA_VISIBLE_DEVICES"}
     pages = [page for page in PAGES if page.parent in (ROOT, ROOT / "docs")]
