@@ -132,7 +132,9 @@ MAY_IMPORT = {
         *("dtypes", "quantized", "budget", "ops.effects", "ops.state", "ops.types", "probe"),
         "threads",
     ),
-    "ops.compiled": (*("dtypes", "files", "ops.reference", "ops.state", "ops.types", "threads"),),
+    "ops.compiled": (
+        *("dtypes", "files", "ops.reference", "ops.state", "ops.types", "quantized", "threads"),
+    ),
     "ops.backend": ("budget", "errors", "ops.reference.vocabulary", "ops.types", "tree"),
     # Of the definitions a GPU's side takes how operands are checked, not how they are computed.
     "ops.webgpu": (

@@ -19,6 +19,7 @@ from oscine.errors import DeviceError, UsageError
 from oscine.ops.cases import Case
 from oscine.ops.check import CASES, run_case
 from oscine.ops.reference import Reference
+from oscine.quantized import Q4, Q8, dequantize, quantize
 
 pytest.importorskip("numba", reason="the extra [cpu] is not installed")
 from oscine.ops.compiled import Compiled, library
@@ -74,6 +75,18 @@ def test_weights_keep_their_two_bytes(compiled: Compiled) -> None:
     assert compiled.upload(matrix[:3]).dtype == np.float32  # too small to matter
 
 
+@pytest.mark.parametrize("dtype", [Q8, Q4], ids=["q8", "q4"])
+def test_weights_in_blocks_stay_in_blocks(compiled: Compiled, dtype: Any) -> None:
+    """Of them, products of few and many rows are those of the weights that they stand for."""
+    blocks = quantize(random_linear(np.float32, 130, 96).weight, dtype)
+    kept = compiled.upload(blocks)
+    assert kept.dtype == dtype and compiled.stored_bytes(blocks) == blocks.nbytes
+    for rows in (1, 5, 24, 25, 400):
+        x = np.random.default_rng(rows).standard_normal((rows, 96)).astype(np.float32)
+        found = compiled.linear(x, ops.Linear(kept, None))
+        assert np.abs(found - x @ dequantize(blocks).T).max() < 1e-4
+
+
 def test_damaged_logits_stop_a_sequence(compiled: Compiled) -> None:
     case = next(case for case in CASES if case.name.startswith("sample_token"))
     inputs = case.inputs(np.random.default_rng(0))
@@ -87,7 +100,7 @@ def test_damaged_logits_stop_a_sequence(compiled: Compiled) -> None:
 def transcripts(backend: str, model: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setenv("OSCINE_CPU", backend)
     samples = np.random.default_rng(0).standard_normal(16000 * 4).astype(np.float32) / 10
-    loaded = oscine.load(model, device="cpu")
+    loaded = oscine.load(model, device="cpu", dtype=options.pop("dtype", "auto"))
     assert loaded.device == {"numpy": "NumPy", "numba": "Numba"}[backend]
     found = loaded.transcribe(options.pop("audio", samples), vad_filter=False, **options)
     return [(segment.start, segment.end, segment.text) for segment in found.segments]
@@ -101,7 +114,9 @@ def test_a_golden_has_the_same_text(model: str, monkeypatch: pytest.MonkeyPatch)
     assert found == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"word_timestamps": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"beam_size": 3}, {"word_timestamps": True}, {"dtype": "q8"}, {"dtype": "q4"}]
+)
 @pytest.mark.weights
 def test_a_recording_has_the_same_text(
     weights: dict[str, Path],

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -115,6 +116,7 @@ def start_decoder() -> None:
     from oscine.audio.decoder_pool import prepare  # slow to import
 
     prepare()
+    import_module("oscine.loading")  # meanwhile: the imports for a model take as long
 
 
 def load_model(name: str, how: LoadOptions) -> Model[Any]:

@@ -302,7 +302,7 @@ def doctor(
         ),
     ] = False,
 ) -> None:
-    """Check this machine's GPUs, or its CPU's compiled kernels, against NumPy.
+    """Check the GPUs, or the CPU's kernels, against NumPy.
 
     Lists the GPU adapters, shows which one is used and why, and compares the results of its
     kernels with NumPy. Without a GPU, and with --device cpu, the kernels that the extra [cpu] has

@@ -20,6 +20,8 @@ from oscine.ops.compiled.linear import CompiledLinear
 from oscine.ops.compiled.sampling import CompiledSampling
 from oscine.ops.compiled.team import Team
 from oscine.ops.reference import Reference
+from oscine.ops.state import TextDecoderState
+from oscine.quantized import dequantize, is_quantized
 
 Array = NDArray[Any]
 
@@ -30,27 +32,45 @@ class Compiled(CompiledLinear, CompiledAttention, CompiledSampling, Reference):
     """The compiled CPU backend. See oscine.ops.Backend."""
 
     name = "Numba"
+    reads_blocks = True
 
     def __init__(self, folder: Path) -> None:
         """`folder`: where the machine code is stored. Raises ImportError without the extra."""
         self.team = team(folder)
 
-    def stays_half(self, array: Array) -> bool:
-        """Whether a weight remains in half precision."""
-        if array.ndim != 2 or len(array) < MIN_HALF_ROWS:
+    def stays(self, array: Array) -> bool:
+        """Whether a weight remains in half precision or in blocks."""
+        if array.ndim != 2 or array.dtype == np.float32:
             return False
-        return array.dtype == BFLOAT16 or (array.dtype == np.float16 and has_half_conversion())
+        if array.dtype == BFLOAT16:
+            return len(array) >= MIN_HALF_ROWS
+        enough = is_quantized(array.dtype) or len(array) >= MIN_HALF_ROWS
+        return enough and has_half_conversion()
 
     def stored_bytes(self, array: Array) -> int:
-        return array.nbytes if self.stays_half(array) else super().stored_bytes(array)
+        return array.nbytes if self.stays(array) else super().stored_bytes(array)
 
     def upload(self, array: Array) -> Array:
-        if not self.stays_half(array):
+        if not self.stays(array):
             return super().upload(array)
         self.budget.check(array.nbytes)
         ready = np.require(array, requirements=["C", "ALIGNED"])
         self.budget.hold(ready, ready.nbytes)
         return ready
+
+    def embed(
+        self,
+        table: Array,
+        positions: Array,
+        state: TextDecoderState,
+        prompt: Array | None = None,
+    ) -> Array:
+        if is_quantized(table.dtype):
+            tokens = state.rows["token"][:, None] if prompt is None else prompt
+            used, places = np.unique(tokens, return_inverse=True)
+            table, prompt = dequantize(table[used]), places.reshape(tokens.shape)
+        y: Array = super().embed(table, positions, state, prompt)
+        return y
 
 
 @lru_cache(1)

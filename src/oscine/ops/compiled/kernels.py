@@ -18,6 +18,7 @@ from oscine.ops.compiled.lowering import (
     half_to_float,
     in_order,
     inline,
+    int8_at,
     int64_at,
     kernel,
     load_word,
@@ -28,6 +29,7 @@ from oscine.ops.compiled.lowering import (
     uint16_at,
     uint32_at,
 )
+from oscine.ops.compiled.vectors import Q4_BYTES, Q8_BYTES, q4_sum, q8_sum
 from oscine.ops.compiled.words import (
     DONE,
     FUNCTION,
@@ -208,6 +210,51 @@ def linear_kernel(pointer: Any, load: Any, size: int) -> Any:
 linear_f32 = linear_kernel(float32_at, f32, 4)
 linear_f16 = linear_kernel(uint16_at, f16, 2)
 linear_bf16 = linear_kernel(uint16_at, bf16, 2)
+
+
+def block_linear_kernel(row_sum: Any, size: int) -> Any:
+    """The product of `linear_kernel` for weights in blocks of `size` bytes, with the same words."""
+
+    def linear(words: Any, start: Any, stop: Any) -> None:
+        x, weight, bias, add, y = words[0], words[1], words[2], words[3], words[4]
+        rows, n, outputs, activation = words[5], words[6], words[7], words[8]
+        blocks = n >> 5
+        for o in range(start, stop):
+            for r in range(rows):
+                to = float32_at(y + 4 * (outputs * r + o))
+                to[0] = row_sum(x + 4 * n * r, weight + size * blocks * o, blocks)
+        for r in range(rows):
+            after = 0 if add == 0 else add + 4 * outputs * r
+            finish(float32_at(y + 4 * outputs * r), bias, after, activation, start, stop)
+
+    return kernel(linear)
+
+
+linear_q8 = block_linear_kernel(q8_sum, Q8_BYTES)
+linear_q4 = block_linear_kernel(q4_sum, Q4_BYTES)
+
+
+@kernel
+def widen_q8(words: Any, start: Any, stop: Any) -> None:
+    """Q8 blocks start to stop to float32. Words: source, result."""
+    for k in range(start, stop):
+        block, y = words[0] + Q8_BYTES * k, float32_at(words[1] + 128 * k)
+        scale, values = half_to_float(uint16_at(block)[0]), int8_at(block + 2)
+        for i in range(32):
+            y[i] = scale * np.float32(values[i])
+
+
+@kernel
+def widen_q4(words: Any, start: Any, stop: Any) -> None:
+    """Q4 blocks start to stop to float32. Words: source, result."""
+    for k in range(start, stop):
+        block, y = words[0] + Q4_BYTES * k, float32_at(words[1] + 128 * k)
+        scale, low = half_to_float(uint16_at(block)[0]), half_to_float(uint16_at(block)[1])
+        nibbles = int8_at(block + 4)
+        for i in range(16):
+            y[i] = scale * np.float32(nibbles[i] & 15) + low
+        for i in range(16):
+            y[16 + i] = scale * np.float32((nibbles[i] >> 4) & 15) + low
 
 
 @kernel

@@ -24,10 +24,11 @@ from oscine.files import temp_path
 log = logging.getLogger(__name__)
 
 KERNELS = (
-    *("linear_f32", "linear_f16", "linear_bf16", "widen_f16", "widen_bf16", "finish_rows", "norm"),
-    *("softmax_weights", "attend_any", "attend_64", "choose", "count_nonfinite", "divide", "join"),
+    *("linear_f32", "linear_f16", "linear_bf16", "linear_q8", "linear_q4", "finish_rows", "norm"),
+    *("widen_f16", "widen_bf16", "widen_q8", "widen_q4", "softmax_weights", "attend_any"),
+    *("attend_64", "choose", "count_nonfinite", "divide", "join"),
 )
-SOURCES = ("lowering.py", "kernels.py", "words.py", "../reference/activations.py")
+SOURCES = ("lowering.py", "vectors.py", "kernels.py", "words.py", "../reference/activations.py")
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 

@@ -16,6 +16,7 @@ from oscine.ops.reference import Reference
 from oscine.ops.reference.activations import ACTIVATIONS
 from oscine.ops.reference.linear import normed, strips, tiles
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
+from oscine.quantized import Q4, Q8, shape_of
 from oscine.threads import parallel_for
 
 Array = NDArray[Any]
@@ -26,6 +27,7 @@ NORM_ROWS = 64  # in a piece
 WIDEN_VALUES = 1 << 18  # in a piece
 CODES: dict[Activation, int] = {None: 0, "gelu": GELU, "silu": SILU, "relu": RELU}
 KINDS = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", BFLOAT16: "bf16"}
+KINDS |= {Q8: "q8", Q4: "q4"}
 
 
 def address(array: Array | None) -> int:
@@ -125,7 +127,8 @@ class CompiledLinear(Reference):
         if weight.dtype == np.float32:
             return weight
         weight = np.ascontiguousarray(weight)
-        wide = np.empty(weight.shape, np.float32)
+        wide = np.empty(shape_of(weight), np.float32)
         words = address(weight), address(wide)
-        self.team.run(f"widen_{KINDS[weight.dtype]}", words, weight.size, WIDEN_VALUES)
+        grain = WIDEN_VALUES * weight.size // wide.size
+        self.team.run(f"widen_{KINDS[weight.dtype]}", words, weight.size, grain)
         return wide
