@@ -15,7 +15,8 @@ GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 WHISPER = GOLDENS / "whisper_multi"
 SPEECH = GOLDENS / "qwen3_tts"
 
-collect_ignore_glob = [] if find_spec("fastapi") and find_spec("openai") else ["test_*.py"]
+NEEDED = ("fastapi", "openai", "uvicorn", "websockets")
+collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
 
 
 @pytest.fixture

@@ -59,6 +59,7 @@ class Running:
             task: Any = None if model is None else "speak" if is_speaker(model) else "transcribe"
             self.catalog.models[name] = ServedModel(name, name, model, task)
         self.catalog.ready = True
+        self._clients: list[OpenAI] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -70,8 +71,9 @@ class Running:
     async def _serve(self) -> None:
         self.server = Server(self.options, self.catalog, self._keys)
         config = uvicorn.Config(
-            self.server.app, http="h11", ws="none", lifespan="off", log_config=None,
-            access_log=False, timeout_graceful_shutdown=1,
+            self.server.app, http="h11", ws="websockets-sansio", lifespan="off",
+            log_config=None, root_path=self.options.root_path, access_log=False,
+            timeout_graceful_shutdown=1,
         )  # fmt: skip
         self.http = uvicorn.Server(config)
         self.loop = asyncio.get_running_loop()
@@ -80,7 +82,9 @@ class Running:
 
     def client(self, key: str = "none", **more: Any) -> OpenAI:
         """OpenAI's client, which hides no refusal by trying again."""
-        return OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, **more)
+        made = OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, **more)
+        self._clients.append(made)
+        return made
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
@@ -91,6 +95,8 @@ class Running:
         raise AssertionError("it does not come true")
 
     def close(self) -> None:
+        for client in self._clients:
+            client.close()
         self.server.gate.stop()
         self.http.should_exit = True
         self._thread.join(30)

@@ -49,6 +49,15 @@ def test_a_key_is_needed_for_all_but_health(serve: Serve) -> None:
     assert running.client("sk-another-key").models.list().data == []
 
 
+def test_a_proxy_offers_it_below_a_path(serve: Serve) -> None:
+    """The proxy has removed the path."""
+    running = serve({}, (KEY,), root_path="/speech")
+    assert get(running, "/health").status_code == 200
+    assert get(running, "/v1/models").status_code == 401
+    assert get(running, "/v1/models", authorization=f"Bearer {KEY}").status_code == 200
+    assert get(running, "/speech", authorization=f"Bearer {KEY}").status_code == 404
+
+
 def test_keys_are_compared_in_constant_time(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests of one length, all of them for every request."""
     compared: list[tuple[int, int]] = []

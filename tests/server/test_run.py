@@ -15,6 +15,8 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from oscine.audio.write import save
 from oscine.cli import run
@@ -123,3 +125,13 @@ def test_an_address_that_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
         code = run(["serve", "--device", "cpu", "--model", str(WHISPER), "--port", port])
     assert code == 1
     assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
+
+
+def test_an_open_websocket_does_not_hold_the_end_up(server: Process) -> None:
+    url = server.url.replace("http", "ws")
+    with connect(f"{url}/v1/audio/speech/stream") as session:
+        session.send('{"type": "session.config"}')
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == (0, "")
+        with pytest.raises(ConnectionClosed):
+            session.recv(30)

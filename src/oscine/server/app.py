@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
+from starlette.websockets import WebSocket
 
 import oscine
 from oscine.errors import OscineError
@@ -22,9 +23,10 @@ from oscine.server.catalog import Catalog, ServedModel
 from oscine.server.errors import UPLOAD, ApiError, ClientGoneError, invalid, to_api_error
 from oscine.server.fields import read_form, read_json
 from oscine.server.front import Front
-from oscine.server.gate import END, Gate, Job
+from oscine.server.gate import END, Gate, Job, Receive
 from oscine.server.metrics import Gauges, Metrics
 from oscine.server.speech import Voices
+from oscine.server.speech_stream import SpeechSession, TextParts
 
 PING_S = 15.0  # between two comments of a silent stream, which proxies would close
 #: Headers by which proxies pass on what is streamed as it comes.
@@ -47,13 +49,13 @@ class Server:
             version=oscine.__version__,
             docs_url=None,  # its page loads scripts of other servers
             redoc_url=None,
-            root_path=self.options.root_path,
         )
         form, texts = schema.transcription_body(), schema.TEXT_TYPES
         self._add(app, "POST", "/v1/audio/transcriptions", self.transcribe, form, texts)
         self._add(app, "POST", "/v1/audio/translations", self.translate, form, texts)
         sounds = schema.SPEECH_TYPES
         self._add(app, "POST", "/v1/audio/speech", self.speak, schema.speech_body(), sounds)
+        app.add_api_websocket_route("/v1/audio/speech/stream", self.stream_speech)
         self._add(app, "GET", "/v1/audio/voices", self.list_voices)
         self._add(app, "POST", "/v1/audio/voices", self.make_voice, schema.voice_body())
         self._add(app, "DELETE", "/v1/audio/voices/{id}", self.delete_voice)
@@ -94,10 +96,12 @@ class Server:
         """A model that a client names, loaded. Raises ApiError."""
         return await self.catalog.use(model, task, self.options.timeout)
 
-    def _start(self, served: ServedModel, work: Callable[[Job], Any], request: Request) -> Job:
+    def _start(
+        self, served: ServedModel, work: Callable[[Job], Any], receive: Receive | None
+    ) -> Job:
         """Start work with a model that is in use, which is released at its end. Raises ApiError."""
         try:
-            return self.gate.start(work, request.receive, served.release)
+            return self.gate.start(work, receive, served.release)
         except BaseException:
             served.release()
             raise
@@ -120,7 +124,7 @@ class Server:
             file = fields.file(UPLOAD)
             served = await self._use(wanted.model, "transcribe")
             work = transcriptions.transcribe(served.model, file, wanted)
-            job = self._start(served, work, request)
+            job = self._start(served, work, request.receive)
         except BaseException:
             fields.close()
             raise
@@ -156,14 +160,7 @@ class Server:
         """Speak a text."""
         self.gate.check()
         wanted = speech.read_request(await read_json(request))
-        served = await self._use(wanted.model, "speak")
-        try:
-            has_reference = "reference" in wanted.options
-            voice = {} if has_reference else self.voices.options_for(served, wanted.voice)
-        except BaseException:
-            served.release()
-            raise
-        job = self._start(served, speech.speak(served.model, wanted, voice), request)
+        job = await self.start_speech(wanted, request.receive)
         try:
             first = await job.next()  # an error before the first audio is a status
         except BaseException:
@@ -183,6 +180,31 @@ class Server:
         return StreamingResponse(
             self._audio_bytes(job, first), media_type=media_type, headers=STREAM_HEADERS
         )
+
+    async def start_speech(
+        self,
+        wanted: speech.SpeechRequest,
+        receive: Receive | None,
+        parts: speech.TextSource | None = None,
+    ) -> Job:
+        """Start the work of a request for speech. Raises ApiError."""
+        self.gate.check()
+        served = await self._use(wanted.model, "speak")
+        try:
+            has_reference = "reference" in wanted.options
+            voice = {} if has_reference else self.voices.options_for(served, wanted.voice)
+        except BaseException:
+            served.release()
+            raise
+        return self._start(served, speech.speak(served.model, wanted, voice, parts), receive)
+
+    async def stream_speech(self, websocket: WebSocket) -> None:
+        """Speak texts that come in parts, over a WebSocket."""
+
+        def start(wanted: speech.SpeechRequest, parts: TextParts) -> Awaitable[Job]:
+            return self.start_speech(wanted, None, parts)
+
+        await SpeechSession(websocket, start, self.metrics).run()
 
     async def _audio_bytes(self, job: Job, first: Any) -> AsyncIterator[bytes]:
         """The bytes of a file as they are made; an error cuts the answer, which shows the client
@@ -246,9 +268,8 @@ class Server:
             _refuse_rest(fields.rest())
             file = fields.file("audio_sample")
             served = await self._use(self.voices.model_for("base", model), "speak")
-            job = self._start(
-                served, speech.clone(served.model, file, text, silence or 0.0), request
-            )
+            work = speech.clone(served.model, file, text, silence or 0.0)
+            job = self._start(served, work, request.receive)
         except BaseException:
             fields.close()
             raise

@@ -100,13 +100,32 @@ class Front:
         self._hosts = frozenset(host.lower() for host in options.allowed_host)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle one connection of ASGI: lifespan events pass, WebSockets are refused."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-        elif scope["type"] == "http":
+        """Handle a request or a WebSocket; events of the server's lifespan pass."""
+        if scope["type"] == "http":
             await Exchange(self, scope, receive, send).run()
+        elif scope["type"] == "websocket":
+            await self._open_websocket(scope, receive, send)
         else:
+            await self.app(scope, receive, send)
+
+    async def _open_websocket(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle a WebSocket; one that may not be opened is refused with 403 before it is."""
+        started, path = time.monotonic(), scope["path"][:200]
+        try:
+            self.check(headers_of(scope), route_of(scope))
+        except ApiError as error:
+            log.info("WebSocket %r refused: %s", path, error.code)
+            await receive()  # its request
             await send({"type": "websocket.close", "code": 1008})
+            return
+        self.open += 1
+        try:
+            await self.app(scope, receive, send)
+        except Exception as error:
+            log.error("WebSocket %r failed", path, exc_info=error)
+        finally:
+            self.open -= 1
+            log.info("WebSocket %r %.3f s", path, time.monotonic() - started)
 
     def check(self, headers: dict[str, str], path: str) -> None:
         """Raise ApiError for a request that may not be answered."""
@@ -185,10 +204,7 @@ class Exchange:
     def __init__(self, front: Front, scope: Message, receive: Receive, send: Send) -> None:
         self.front, self.scope = front, scope
         self._receive, self._send = receive, send
-        self.headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
-        }
+        self.headers = headers_of(scope)
         given = self.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         self.status = 0  # of the answer, once it has begun
@@ -214,7 +230,7 @@ class Exchange:
             if self._is_preflight():
                 await self._send_json(204, None, self._preflight_headers())
                 return
-            self.front.check(self.headers, self.scope["path"])
+            self.front.check(self.headers, route_of(self.scope))
         except ApiError as error:
             await self._send_json(error.status, error.body, error.headers)
             return
@@ -316,6 +332,19 @@ class Exchange:
         log.info(
             "%s %r %s %.3f s %s", self.scope["method"], path, self.status or 499, seconds, self.id
         )
+
+
+def route_of(scope: Message) -> str:
+    """The path of a request without the one below which a proxy offers the server."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def headers_of(scope: Message) -> dict[str, str]:
+    """The headers of a request by their names in lower case."""
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }
 
 
 def host_name(host: str) -> str:

@@ -172,18 +172,20 @@ class Gate:
         return min(MAX_RETRY_AFTER_S, max(1, math.ceil(mean / max(1, len(self.jobs)))))
 
     def start(
-        self, work: Callable[[Job], Any], receive: Receive, release: Callable[[], None]
+        self, work: Callable[[Job], Any], receive: Receive | None, release: Callable[[], None]
     ) -> Job:
         """Start the work of a request whose body has been received.
 
-        `release` is called when the work has ended. Raises ApiError.
+        `receive` is watched for its end; None: the caller stops the job. `release` is called when
+        the work has ended. Raises ApiError.
         """
         self.check()
         job = Job(self.timeout_s)
         self.jobs.add(job)
         future = asyncio.get_running_loop().run_in_executor(self._pool, job.run, work)
         future.add_done_callback(lambda _: self._ended(job, release))
-        job.watch(receive)
+        if receive is not None:
+            job.watch(receive)
         return job
 
     def _ended(self, job: Job, release: Callable[[], None]) -> None:

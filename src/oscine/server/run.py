@@ -21,6 +21,7 @@ from oscine.server.front import check_exposure, read_keys
 log = logging.getLogger(__name__)
 
 UNLOAD_S = 5.0  # most seconds between two looks at models that are idle
+MAX_MESSAGE_BYTES = 16 << 20  # of a WebSocket; a reference recording is in one as base64
 BACKLOG = 512  # connections that wait to be accepted
 CLOSE_S = 5  # for connections to close once their answers have been sent
 
@@ -78,7 +79,9 @@ class Lifetime:
             uvicorn.Config(
                 server.app,
                 http="h11",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=MAX_MESSAGE_BYTES,
+                ws_per_message_deflate=False,  # a small message cannot become a large one
                 lifespan="off",
                 log_config=None,
                 access_log=False,

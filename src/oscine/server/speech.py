@@ -7,10 +7,10 @@ import binascii
 import io
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 import oscine
 from oscine.audio.io import open_source
@@ -276,10 +276,24 @@ class ChunkWriter:
         return taken
 
 
+class TextSource(Protocol):
+    """A text that comes in parts, which is told the sample rate of its speech."""
+
+    rate: int
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
 def speak(
-    model: Any, request: SpeechRequest, voice_options: Mapping[str, Any]
+    model: Any,
+    request: SpeechRequest,
+    voice_options: Mapping[str, Any],
+    parts: TextSource | None = None,
 ) -> Callable[[Job], SpeechResult]:
-    """The work of a request: it puts the bytes of the file, and returns how the speech ended."""
+    """The work of a request: it puts the bytes of the file, and returns how the speech ended.
+
+    `parts`: the text, where it comes in parts.
+    """
     spellings = {**request.spellings, "text": "input"}
 
     def work(job: Job) -> SpeechResult:
@@ -288,7 +302,10 @@ def speak(
             options["reference"] = open_source(options["reference"], name="reference")
         with named_options(spellings, options):
             _check_instruct(model, options)
-            stream = model.stream(request.text, cancel=job.should_stop, **options)
+            text = request.text if parts is None else parts
+            stream = model.stream(text, cancel=job.should_stop, **options)
+            if parts is not None:
+                parts.rate = stream.rate
             with closing(stream):
                 write = _write_stream if request.stream else _write_whole
                 return write(job, stream, request)
