@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from openai import NotFoundError
+from openai import BadRequestError, NotFoundError
 
+from oscine.fleet.model import open_fleet
+
+from .conftest import SPEECH, WHISPER
 from .running import Running
 
 Serve = Callable[..., Running]
@@ -74,3 +77,36 @@ def test_the_python_of_the_page_runs(
     exec(code.replace("examples/spoken.wav", str(ROOT / "examples" / "spoken.wav")), {})
     assert "transcript.text.done" in capsys.readouterr().out
     assert (tmp_path / "hello.mp3").stat().st_size > 500
+
+
+def test_a_model_in_several_processes_is_served_as_one(
+    serve: Serve, whisper: Any, speakers: dict[str, Any], example: Path
+) -> None:
+    """As `--device all` loads it."""
+    texts = open_fleet(["cpu", "cpu"], str(WHISPER), "f32", offline=True)
+    voices = open_fleet(["cpu"], str(SPEECH / "custom_voice" / "ckpt"), "f32", offline=True)
+    try:
+        client = serve({"small": texts, "voice": voices}).client()
+        options = {"sample_len": 4, "vad_filter": False}
+        recording = example.read_bytes()
+        answer = client.audio.transcriptions.create(
+            model="small", file=recording, extra_body=options
+        )
+        assert answer.text == whisper.transcribe(example, **options).text.strip()
+        more: dict[str, Any] = {"model": "small", "file": recording, "extra_body": options}
+        *_, last = client.audio.transcriptions.create(stream=True, **more)
+        assert last.text == answer.text  # type: ignore[union-attr]
+        with pytest.raises(BadRequestError) as refused:
+            client.audio.transcriptions.create(language="klingon", **more)
+        assert refused.value.param == "language"
+        sound = [
+            server.audio.speech.create(
+                model="voice", voice="alloy", input="Hello.", response_format="pcm",
+                extra_body={"max_frames": 8, "seed": 1, "guard": False},
+            ).content
+            for server in (client, serve({"voice": speakers["custom_voice"]}).client())
+        ]  # fmt: skip
+        assert sound[0] == sound[1] and sound[0]
+    finally:
+        for fleet in (texts, voices):
+            fleet.close()
