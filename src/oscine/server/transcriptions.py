@@ -237,7 +237,7 @@ def to_json(transcript: Transcript, request: TranscriptionRequest) -> dict[str, 
     code = transcript.language
     row: dict[str, Any] = {
         "task": request.options.get("task", "transcribe"),
-        "language": "english" if row_is_translated(request) else LANGUAGES.get(code, code),
+        "language": "english" if is_translation(request) else LANGUAGES.get(code, code),
         "language_code": code,
         "duration": transcript.duration,
         "text": text,
@@ -249,7 +249,7 @@ def to_json(transcript: Transcript, request: TranscriptionRequest) -> dict[str, 
     return {**row, "usage": usage, "x_oscine": details_of(transcript)}
 
 
-def row_is_translated(request: TranscriptionRequest) -> bool:
+def is_translation(request: TranscriptionRequest) -> bool:
     """Whether the text is in English whatever was spoken."""
     return bool(request.options.get("task") == "translate")
 
