@@ -31,13 +31,13 @@ def test_a_block_has_its_shape_in_weights_and_its_bytes(name: str, nbytes: int) 
 
 @given(MATRICES)
 @settings(deadline=None)
-def test_a_weight_is_at_most_half_a_step_from_its_own(matrix: np.ndarray) -> None:
-    """Beside the rounding of the scale, 2^-11 of the range, and of scales below 2^-24."""
+def test_how_far_a_weight_may_move(matrix: np.ndarray) -> None:
+    """Half a step, beside the rounding of the scale, 2^-11 of the range, or below 2^-24."""
     rows = matrix.reshape(len(matrix), -1, BLOCK)
-    for dtype, spread, steps in ((Q8, np.abs(rows).max(-1), 127), (Q4, np.ptp(rows, axis=-1), 15)):
+    for dtype, spread, steps in ((Q8, np.abs(rows).max(-1), 244), (Q4, np.ptp(rows, axis=-1), 30)):
         difference = np.abs(dequantize(quantize(matrix, dtype)) - matrix).reshape(rows.shape)
         largest = np.abs(rows).max(-1)
-        allowed = spread / steps / 2 + largest / 1024 + steps * 2.0**-24
+        allowed = spread / steps + largest / 1024 + steps * 2.0**-24
         assert (difference.max(-1) <= allowed).all()
 
 
@@ -75,7 +75,7 @@ def test_equal_weights(dtype: np.dtype) -> None:
 
 def test_the_bytes_are_ggmls() -> None:
     """block_q8_0 is {half d; int8 qs[32]}; block_q4_1 {half d, m; uint8 qs[16]}."""
-    ramp = np.arange(32, dtype=np.float32)[None]
-    assert quantize(ramp * (127 / 31), Q8).tobytes()[:3] == b"\x00\x3c\x00"
+    ramp = np.arange(96, 128, dtype=np.float32)[None]
+    assert quantize(ramp, Q8).tobytes() == b"\x00\x3c" + bytes(range(96, 128))
     packed = quantize(np.tile(np.arange(16, dtype=np.float32), 2)[None] - 3, Q4).tobytes()
     assert packed == b"\x00\x3c\x00\xc2" + bytes(17 * value for value in range(16))

@@ -25,6 +25,12 @@ Q4 = np.dtype([("scale", "<f2"), ("low", "<f2"), ("nibbles", "u1", (BLOCK // 2,)
 #: By the values of `dtype` of `load`.
 BLOCK_DTYPES = {"q8": Q8, "q4": Q4}
 
+#: At 8 bits several scales of each block are tried, in which the largest weight is that many steps,
+#: and the one of least square error is taken. It is often not the first, since more weights are
+#: inside than at the ends: the error falls by a tenth. At 4 bits the same would cut the largest
+#: weights off, and although the error falls, more tokens change.
+Q8_STEPS = (127, 126.5, 126, 125.5, 125, 124, 123, 122)
+
 
 def is_quantized(dtype: np.dtype[Any]) -> bool:
     """Whether an element of this dtype is a block of weights."""
@@ -46,13 +52,8 @@ def shape_of(array: Array) -> tuple[int, ...]:
 def quantize(matrix: Array, dtype: np.dtype[Any]) -> Array:
     """A float32 matrix [outputs, inputs] as blocks of Q8 or Q4; BLOCK divides its inputs."""
     rows = matrix.reshape(len(matrix), -1, BLOCK)
-    blocks = np.empty(rows.shape[:2], dtype)
     with np.errstate(all="ignore"):  # a NaN or infinite weight makes its block NaN
-        if dtype == Q8:
-            _fill_q8(rows, blocks)
-        else:
-            _fill_q4(rows, blocks)
-    return blocks
+        return _quantize_q8(rows) if dtype == Q8 else _quantize_q4(rows)
 
 
 def dequantize(blocks: Array) -> NDArray[np.float32]:
@@ -70,21 +71,40 @@ def dequantize(blocks: Array) -> NDArray[np.float32]:
     return weights.reshape(shape_of(blocks))
 
 
-def _fill_q8(rows: Array, blocks: Array) -> None:
-    """Set the blocks of rows [outputs, inputs / 32, 32]: the largest weight becomes 127 or -127."""
-    scale = (np.abs(rows).max(-1) / np.float32(127)).astype(np.float16)
-    blocks["scale"] = scale
-    blocks["values"] = _steps(rows, scale, -127, 127)
+def _quantize_q8(rows: Array) -> Array:
+    """Rows [outputs, inputs / 32, 32] as blocks [outputs, inputs / 32] of Q8."""
+    blocks, largest = np.empty(rows.shape[:2], Q8), np.abs(rows).max(-1)
+    least = np.full(largest.shape, np.inf, np.float32)
+    blocks["scale"] = (largest / np.float32(Q8_STEPS[0])).astype(np.float16)
+    for steps in Q8_STEPS:
+        scale = (largest / np.float32(steps)).astype(np.float16)
+        error = _square_error(rows, scale)
+        better = error < least
+        blocks["scale"][better], least[better] = scale[better], error[better]
+    blocks["values"] = _steps(rows, blocks["scale"], -127, 127)
+    return blocks
 
 
-def _fill_q4(rows: Array, blocks: Array) -> None:
-    """Set the blocks of rows: the lowest weight becomes 0 and the highest 15."""
-    low = rows.min(-1).astype(np.float16)
-    rows = rows - low.astype(np.float32)[..., None]
-    scale = (rows.max(-1) / np.float32(15)).astype(np.float16)
-    nibbles = _steps(rows, scale, 0, 15).astype(np.uint8)
-    blocks["scale"], blocks["low"] = scale, low
+def _quantize_q4(rows: Array) -> Array:
+    """Rows [outputs, inputs / 32, 32] as blocks [outputs, inputs / 32] of Q4."""
+    blocks = np.empty(rows.shape[:2], Q4)
+    blocks["low"] = rows.min(-1).astype(np.float16)
+    rows = rows - blocks["low"].astype(np.float32)[..., None]
+    blocks["scale"] = (rows.max(-1) / np.float32(15)).astype(np.float16)
+    nibbles = _steps(rows, blocks["scale"], 0, 15).astype(np.uint8)
     blocks["nibbles"] = nibbles[..., : BLOCK // 2] | nibbles[..., BLOCK // 2 :] << 4
+    return blocks
+
+
+def _square_error(rows: Array, scale: Array) -> Array:
+    """The sum of squares by which whole steps of a scale miss the weights of each block."""
+    step = scale.astype(np.float32)[..., None]
+    missed = rows / step
+    np.rint(missed, out=missed)
+    missed *= step
+    missed -= rows
+    found: Array = np.einsum("obw,obw->ob", missed, missed)
+    return found
 
 
 def _steps(rows: Array, scale: Array, lowest: int, highest: int) -> Array:

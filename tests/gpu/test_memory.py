@@ -15,6 +15,7 @@ from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
+from oscine.quantized import BLOCK_DTYPES, quantize
 
 pytestmark = pytest.mark.gpu
 
@@ -223,3 +224,23 @@ def test_out_of_memory_is_an_error_of_its_own(
         memory.upload(np.zeros((1024, 1024), np.float32))
     assert asked == [1 << 22] * 2  # once more, after all that was dropped is gone
     assert not memory.can_allocate(1 << 22)
+
+
+@pytest.mark.parametrize(("dtype", "block_bytes"), [("q8", 34), ("q4", 20)])
+def test_blocks_of_weights_count_their_bytes_and_are_cut_by_rows(
+    small: Gpu, dtype: str, block_bytes: int
+) -> None:
+    blocks = quantize(noise(101, 96), BLOCK_DTYPES[dtype])
+    before = small.budget.used
+    linear = ops.upload(small, ops.Linear(blocks, None))
+    weight = linear.weight
+    assert weight.shape == (101, 96) and len(weight.parts) > 1
+    assert all(part.nbytes <= 2048 for part in weight.parts)
+    allocated = small.budget.used - before
+    assert 0 <= allocated - 303 * block_bytes < 4 * len(weight.parts)
+    x, reference = noise(3, 96), Reference()
+    given, out = small.zeros(x.shape), small.zeros((3, 101))
+    small.write(given, x)
+    small.record(lambda: small.store(small.linear(given, linear), out)).run()
+    wide = ops.Linear(reference.upload(blocks), None)
+    np.testing.assert_allclose(small.read(out), reference.linear(x, wide), rtol=1e-4, atol=1e-4)
