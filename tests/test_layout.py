@@ -122,7 +122,7 @@ MAY_IMPORT = {
     "audio": ("types", "errors", "files", "futures", "threads", "text.languages"),
     "model_files": ("errors", "files"),
     "text": ("types", "errors", "files", "model_files"),
-    "weights": ("types", "errors", "files", "model_files", "dtypes"),
+    "weights": ("types", "errors", "files", "model_files", "dtypes", "quantized"),
     "gpu": ("types", "errors", "dtypes", "quantized", "budget", "probe", "threads"),
     "ops": ("ops.backend", "ops.reference.vocabulary", "ops.state", "ops.types"),
     "ops.types": (),

@@ -82,8 +82,9 @@ def test_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bytes_of", "names"),
     [
-        (tensor(b"w", (256, 2), 12, bytes(500)), ["'w'", "q4_K", "q5_0"]),
-        (tensor(b"w", (256, 2), 14, bytes(500)), ["'w'", "q6_K"]),
+        (tensor(b"w", (256, 2), 10, bytes(500)), ["'w'", "q2_K", "q5_0", "q4_K"]),
+        (tensor(b"w", (128, 2), 14, bytes(500)), ["'w'", "q6_K needs a multiple of 256"]),
+        (tensor(b"w", (256, 2), 14, bytes(419)), ["'w'", "the file has"]),
         (tensor(b"w", (256, 2), 77, bytes(500)), ["'w'", "77"]),
         (tensor(b"w", (256, 2), -1, bytes(500)), ["'w'", "-1"]),
         (tensor(b"w", (33, 2), 2, bytes(500)), ["'w'", "multiple of 32"]),
@@ -128,7 +129,8 @@ def refused(path: Path, names: list[str]) -> None:
     assert all(name in message for name in names), message
 
 
-def test_gguf_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "m.gguf"
-    path.write_bytes(b"GGUF" + bytes(100))
-    refused(path, ["GGUF"])
+def test_a_parakeet_of_whisper_cpp_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.bin"
+    sizes = (8192, 5000, 1024, 8, 24, 128, 1, 512, 8, 256, 640, 2, 5, 10)
+    path.write_bytes(struct.pack("<i14i", 0x67676D6C, *sizes) + bytes(64))
+    refused(path, ["Parakeet", "GGUF"])

@@ -44,6 +44,7 @@ _FLOAT_DTYPES: dict[str, np.dtype[Any]] = {
     "q4": np.dtype(np.float16),
 }
 PIECE_BYTES = 4 << 20  # of a tensor that is converted in parallel
+QUANTIZED_PIECE = 1 << 17  # weights that are quantized at a time, which stay in a cache
 #: Stands for every array in the first run.
 _PLACEHOLDER: Any = np.empty(0, np.float32)
 
@@ -77,6 +78,14 @@ class Loader(ABC):
     @abstractmethod
     def raw(self, name: str, *shape: int) -> Array:
         """A tensor in the type of the file; a view of the file where possible."""
+
+    @abstractmethod
+    def products(self, names: Sequence[str], outs: Sequence[int], inputs: int) -> list[Array]:
+        """The weights [out, inputs] of products that are cast together, raw.
+
+        Where the file has all of them in the blocks that `load` is asked for, they are these
+        blocks, which `cast` and `concat` keep.
+        """
 
     @abstractmethod
     def f32(self, name: str, *shape: int) -> Array:
@@ -115,7 +124,7 @@ class Loader(ABC):
 
     def linear(self, name: str, out: int, inputs: int, *, bias: bool = True) -> Linear:
         """A linear layer; its weight is [out, inputs]."""
-        weight = self.raw(f"{name}.weight", out, inputs)
+        (weight,) = self.products([f"{name}.weight"], [out], inputs)
         return Linear(self.cast(weight), self.bias(name, out, present=bias))
 
     def pointwise(self, name: str, out: int, *inputs: int, bias: bool = True) -> Linear:
@@ -138,7 +147,7 @@ class Loader(ABC):
         """
         has_bias = [bias] * len(names) if isinstance(bias, bool) else bias
         layers = list(zip(names, outs, has_bias, strict=True))
-        weights = [self.raw(f"{name}.weight", out, inputs) for name, out, _ in layers]
+        weights = self.products([f"{name}.weight" for name in names], outs, inputs)
         biases = [
             self.f32(f"{name}.bias", out) if present else self.derived(np.zeros, out, np.float32)
             for name, out, present in layers
@@ -172,6 +181,9 @@ class ShapeCheckLoader(Loader):
 
     def raw(self, name: str, *shape: int) -> Array:
         return self.f32(name, *shape)
+
+    def products(self, names: Sequence[str], outs: Sequence[int], inputs: int) -> list[Array]:
+        return [self.raw(name, out, inputs) for name, out in zip(names, outs, strict=True)]
 
     def f32(self, name: str, *shape: int) -> Array:
         known = self.expected.setdefault(name, shape)
@@ -246,6 +258,13 @@ class ArrayLoader(Loader):
         entry = self.entries[name]
         return entry.raw() if self._keep_bf16 else entry.read()
 
+    def products(self, names: Sequence[str], outs: Sequence[int], inputs: int) -> list[Array]:
+        entries = [self.entries[name] for name in names]
+        wanted = self._block_dtype
+        if wanted is not None and all(entry.block_dtype == wanted for entry in entries):
+            return [entry.blocks() for entry in entries]
+        return [self.raw(name, out, inputs) for name, out in zip(names, outs, strict=True)]
+
     def f32(self, name: str, *shape: int) -> Array:
         with np.errstate(invalid="ignore"):
             return self.entries[name].read().astype(np.float32, copy=False)
@@ -259,6 +278,8 @@ class ArrayLoader(Loader):
         return function(*args, **kwargs)
 
     def cast(self, matrix: Array) -> Array:
+        if matrix.dtype == self._block_dtype:
+            return matrix
         if self._block_dtype is None or matrix.shape[1] % BLOCK:
             return self.cast_float(matrix)
         return quantized(matrix, self._block_dtype)
@@ -319,7 +340,7 @@ def quantized(matrix: Array, dtype: np.dtype[Any]) -> Array:
     def convert(rows: slice) -> None:
         blocks[rows] = quantize(to_f32(matrix[rows]), dtype)
 
-    step = max(1, PIECE_BYTES // (4 * matrix.shape[1]))
+    step = max(1, QUANTIZED_PIECE // matrix.shape[1])
     parallel_for(convert, [slice(at, at + step) for at in range(0, len(matrix), step)])
     return blocks
 
@@ -335,9 +356,10 @@ def concat(*parts: Array) -> Array:
         return _stack(parts, np.dtype(np.float32))
     if (view := _contiguous_view(parts)) is not None:
         return view
-    if dtypes == {BFLOAT16}:  # NumPy would copy bfloat16 records one by one
-        bits = [part.view(np.uint16) for part in parts]
-        return _stack(bits, np.dtype(np.uint16)).view(BFLOAT16)
+    if parts[0].dtype.names:  # NumPy would copy bfloat16 and blocks one by one
+        kind = parts[0].dtype
+        data = [np.ascontiguousarray(part).view(np.uint8) for part in parts]
+        return _stack(data, np.dtype(np.uint8)).view(kind)
     return _stack(parts, parts[0].dtype)
 
 

@@ -169,11 +169,11 @@ def _from_vocab(ids: Mapping[str, int], path: Path) -> WhisperTokenizer:
         raise CheckpointError(path, f"no token has id {hole} ({missing} are missing)")
     special = {token: id for token, id in ids.items() if id >= end}
     return WhisperTokenizer(
-        _to_bytes([texts.get(id, "") for id in range(end)], path), special, path
+        token_bytes([texts.get(id, "") for id in range(end)], path), special, path
     )
 
 
-def _to_bytes(texts: Sequence[str], path: Path) -> Iterator[bytes]:
+def token_bytes(texts: Sequence[str], path: Path) -> Iterator[bytes]:
     """The bytes of byte-unicode texts; all are translated at once, for speed."""
     joined = "".join(texts)
     table = unicode_to_byte()

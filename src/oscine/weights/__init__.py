@@ -12,6 +12,7 @@ from oscine.weights.archive import ZipArchive
 from oscine.weights.checkpoint import Checkpoint, LazyTensor
 from oscine.weights.ctranslate2 import is_ctranslate2, read_ctranslate2
 from oscine.weights.ggml import is_ggml, read_ggml
+from oscine.weights.gguf import is_gguf, read_gguf
 from oscine.weights.mapped_file import MappedFile
 from oscine.weights.mlx import dequantize, is_mlx, read_npz
 from oscine.weights.nemo import is_nemo, read_nemo
@@ -30,7 +31,9 @@ FOLDER_FILES = (
     "pytorch_model.bin",
 )
 PERMISSIONS_REMEDY = "check its permissions"
-REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, MLX or .nemo checkpoint"
+REMEDY = (
+    "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, GGUF, MLX or .nemo checkpoint"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,6 @@ def _as_mlx(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _guess(head: bytes) -> str:
-    if head[:4] == b"GGUF":
-        return "a GGUF file, which whisper.cpp does not use"
     if head[:1] == b"\x80":
         return "a pickle without a zip archive (torch before 1.6), which is not read"
     if head.startswith((b"version https://git-lfs", b"<")):
@@ -121,6 +122,7 @@ READERS = [
     Reader(is_nemo, read_nemo, (".nemo",)),
     Reader(_is_zip, _read_zip, (".npz", ".pt")),
     Reader(lambda file: is_ggml(file.head), lambda file: read_ggml(file.path), (".bin",)),
+    Reader(is_gguf, read_gguf, (".gguf",)),
     Reader(
         lambda file: is_safetensors(file.head),
         lambda file: _as_mlx(read_safetensors(file.path)),

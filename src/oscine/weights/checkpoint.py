@@ -25,10 +25,19 @@ class LazyTensor:
     dtype: np.dtype[Any]
     load: Callable[[], Array]
     load_raw: Callable[[], Array] | None = None  # bfloat16 without conversion
+    #: The dtype of oscine.quantized whose blocks hold the same weights; None: there are none.
+    block_dtype: np.dtype[Any] | None = None
+    load_blocks: Callable[[], Array] | None = None  # these blocks, [..., inputs / 32]
 
     def raw(self) -> Array:
         """The tensor as `read` gives it, but bfloat16 unconverted: dtype oscine.dtypes.BFLOAT16."""
         return self.read() if self.load_raw is None else self.load_raw()
+
+    def blocks(self) -> Array:
+        """The tensor in blocks of `block_dtype`, which must not be None."""
+        assert self.load_blocks is not None
+        with np.errstate(all="ignore"):
+            return self.load_blocks()
 
     def read(self) -> Array:
         """The tensor as an array of `dtype`: a view of the file if possible, else a copy.
@@ -43,7 +52,7 @@ class LazyTensor:
 class Checkpoint:
     """An open checkpoint, whose table of contents has been checked."""
 
-    format: str  # "safetensors", "torch", "ctranslate2", "ggml", "mlx" or "nemo"
+    format: str  # "safetensors", "torch", "ctranslate2", "ggml", "gguf", "mlx" or "nemo"
     path: Path  # the file, or the index of a sharded checkpoint: named in errors
     folder: Path  # of the tokenizer and configuration files
     tensors: dict[str, LazyTensor]

@@ -1,21 +1,17 @@
 """whisper.cpp's legacy `ggml-*.bin`: sizes, mel bank, vocabulary, then tensors to the end.
 
-Format: ggml-org/whisper.cpp models/convert-pt-to-ggml.py and src/whisper.cpp (whisper_model_load);
-blocks: ggml/src/ggml-quants.c. Quantised tensors are read as float32.
+Format: ggml-org/whisper.cpp models/convert-pt-to-ggml.py and src/whisper.cpp (whisper_model_load).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from oscine.errors import CheckpointError
-from oscine.weights.checkpoint import FLOAT16, FLOAT32, Checkpoint, LazyTensor, mapped_tensor
-from oscine.weights.mapped_file import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
+from oscine.weights.checkpoint import Checkpoint, LazyTensor
+from oscine.weights.ggml_blocks import ggml_tensor, tensor_bytes
+from oscine.weights.mapped_file import MAX_TENSORS, Cursor, MappedFile, checked_shape
 
 MAGIC: Final = b"lmgg"  # 0x67676d6c, little endian
 HPARAMS: Final = (
@@ -31,27 +27,6 @@ HPARAMS: Final = (
     "n_mels",
 )
 _MAX_TOKENS: Final = 1 << 20
-_BLOCK_VALUES: Final = 32
-_CHUNK_BLOCKS: Final = 1 << 15  # turned to float32 at a time, so that the scratch stays in cache
-
-_HEAD, _NIBBLES = ("scale", "<f2"), ("nibbles", "u1", 16)
-_LAYOUTS: Final[dict[int, tuple[str, np.dtype[Any]]]] = {
-    2: ("q4_0", np.dtype([_HEAD, _NIBBLES])),
-    3: ("q4_1", np.dtype([_HEAD, ("low", "<f2"), _NIBBLES])),
-    6: ("q5_0", np.dtype([_HEAD, ("high", "u1", 4), _NIBBLES])),
-    7: ("q5_1", np.dtype([_HEAD, ("low", "<f2"), ("high", "u1", 4), _NIBBLES])),
-    8: ("q8_0", np.dtype([_HEAD, ("values", "i1", 32)])),
-}
-_UNSUPPORTED_TYPES: Final = {
-    9: "q8_1",
-    10: "q2_K",
-    11: "q3_K",
-    12: "q4_K",
-    13: "q5_K",
-    14: "q6_K",
-    15: "q8_K",
-    30: "bf16",
-}
 
 
 def is_ggml(head: bytes) -> bool:
@@ -63,13 +38,19 @@ def read_ggml(path: Path) -> Checkpoint:
     """Open a whisper.cpp model; `vocabulary` holds the raw bytes of its text tokens.
 
     Raises:
-        CheckpointError: damaged, truncated, or quantised in a way that cannot be read (k-quants).
+        CheckpointError: damaged, truncated, or with a tensor of a type that is not read.
     """
     file = MappedFile(path)
     cursor = Cursor(file)
     cursor.take(4, "the magic")
     *numbers, _ = cursor.unpack("11i", "the sizes")
     config = dict(zip(HPARAMS, numbers, strict=True))
+    if config["n_text_state"] in (0, 1):  # in Parakeet's header the type of the weights is there
+        raise CheckpointError(
+            path,
+            "is whisper.cpp's own file of a Parakeet, which has another header",
+            "give the model as .nemo, safetensors or GGUF",
+        )
     rows, bins = cursor.unpack("2i", "the size of the mel bank")
     if min(rows, bins) < 0:
         raise file.damaged(f"its mel bank has {rows} x {bins} numbers")
@@ -108,63 +89,5 @@ def _read_tensor(cursor: Cursor) -> tuple[str, LazyTensor]:
     except UnicodeDecodeError:
         raise file.damaged("a tensor's name is not UTF-8") from None
     shape = checked_shape(file, name, dims[::-1])  # stored fastest first
-    what = f"tensor {name!r}"
-    if code in (0, 1):
-        kind = FLOAT16 if code else FLOAT32
-        start = cursor.skip(math.prod(shape) * kind.itemsize, what)
-        return name, mapped_tensor(file, start, kind, shape, name)
-    if code not in _LAYOUTS:
-        known = ", ".join(["f32", "f16", *(label for label, _ in _LAYOUTS.values())])
-        raise CheckpointError(
-            file.path,
-            f"{what} has type {_UNSUPPORTED_TYPES.get(code, code)}",
-            f"types that can be read: {known}",
-        )
-    label, layout = _LAYOUTS[code]
-    if shape[-1] % _BLOCK_VALUES:
-        raise file.damaged(
-            f"{what} has rows of {shape[-1]}, {label} needs a multiple of {_BLOCK_VALUES}"
-        )
-    blocks = math.prod(shape) // _BLOCK_VALUES
-    start = cursor.skip(blocks * layout.itemsize, what)
-    widen = _widen_bytes if label == "q8_0" else _widen_nibbles
-
-    def read() -> Array:
-        size = blocks * layout.itemsize
-        return _dequantise(file.array(start, "u1", (size,), what).view(layout), widen, shape)
-
-    return name, LazyTensor(shape, FLOAT32, read)
-
-
-def _dequantise(
-    packed: Array, widen: Callable[[Array, Array], None], shape: tuple[int, ...]
-) -> Array:
-    values = np.empty((len(packed), _BLOCK_VALUES), FLOAT32)
-    for first in range(0, len(packed), _CHUNK_BLOCKS):
-        chunk = packed[first : first + _CHUNK_BLOCKS]
-        widen(chunk, values[first : first + _CHUNK_BLOCKS])
-    return values.reshape(shape)
-
-
-def _widen_bytes(packed: Array, out: Array) -> None:
-    out[:] = packed["values"]
-    out *= packed["scale"].astype(FLOAT32)[:, None]
-
-
-def _widen_nibbles(packed: Array, out: Array) -> None:
-    """q4 and q5: element j in the low half of byte j, element j + 16 in its high half."""
-    fields = packed.dtype.names or ()
-    nibbles = packed["nibbles"]
-    half = _BLOCK_VALUES // 2
-    out[:, :half] = nibbles & 15
-    out[:, half:] = nibbles >> 4
-    middle = 8.0
-    if "high" in fields:  # the fifth bit of all 32 elements, element 0 in the lowest
-        bits = np.unpackbits(np.ascontiguousarray(packed["high"]), axis=1, bitorder="little")
-        out += bits * np.float32(16)
-        middle = 16.0
-    if "low" not in fields:
-        out -= np.float32(middle)
-    out *= packed["scale"].astype(FLOAT32)[:, None]
-    if "low" in fields:
-        out += packed["low"].astype(FLOAT32)[:, None]
+    start = cursor.skip(tensor_bytes(file, name, code, shape), f"tensor {name!r}")
+    return name, ggml_tensor(file, name, code, shape, start)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def matches(checkpoint: Checkpoint) -> bool:
-    """Whether a configuration is that of a Parakeet in transformers, or of any model of NeMo."""
+    """Whether a configuration is that of a Parakeet in transformers or GGUF, or any of NeMo's."""
+    if checkpoint.config.get("general.architecture") == "parakeet":
+        return True
     kind, target = checkpoint.config.get("model_type"), checkpoint.config.get("target")
     return isinstance(target, str) or (isinstance(kind, str) and kind.startswith("parakeet"))
 

@@ -16,6 +16,7 @@ from typing import Any
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
 from oscine.models.config_reader import ABSENT, ConfigReader, count_layers
+from oscine.models.parakeet.gguf import nemo_config
 from oscine.weights import Checkpoint, LazyTensor
 
 log = logging.getLogger(__name__)
@@ -338,13 +339,15 @@ class ParakeetConfigReader(ConfigReader):
 
 
 def read_stated_config(checkpoint: Checkpoint) -> StatedConfig:
-    """The values of config.json or model_config.yaml.
+    """The values of config.json, model_config.yaml or the metadata of a GGUF file.
 
     Raises:
         CheckpointError: no configuration, not that of a Parakeet, that of a streaming model, or a
             value that needs another network or preprocessor than those implemented.
     """
-    reader = ParakeetConfigReader(checkpoint.path, checkpoint.config)
+    gguf = checkpoint.format == "gguf"
+    config = nemo_config(checkpoint) if gguf else checkpoint.config
+    reader = ParakeetConfigReader(checkpoint.path, config)
     if not checkpoint.config:
         raise CheckpointError(
             checkpoint.path, "has no configuration", "put its config.json beside the weights"

@@ -1,12 +1,14 @@
 """Maps tensor names and axes of every format to NeMo's names with torch's order of axes.
 
-transformers has other names for the same network. MLX keeps NeMo's names, puts the channels of
-convolutions last, names the LSTM's arrays its own way and stores the sum of its two biases.
+transformers, and two programs that write GGUF, have other names for the same network. MLX keeps
+NeMo's names, puts the channels of convolutions last, names the LSTM's arrays its own way and stores
+the sum of its two biases.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,16 +38,55 @@ _HUGGING_FACE_NAMES: _Table = (
     ("joint.head.", "joint.joint_net.2."),
     ("ctc_head.", "ctc."),
 )
+#: GGUF's: what transcribe.cpp and CrispASR share, then each; parakeet.cpp keeps NeMo's names.
+_GGUF_NAMES: _Table = (
+    (".norm_ff1.", ".norm_feed_forward1."),
+    (".norm_ff2.", ".norm_feed_forward2."),
+    (".ff1.", ".feed_forward1."),
+    (".ff2.", ".feed_forward2."),
+    (".norm_attn.", ".norm_self_att."),
+    (".attn.", ".self_attn."),
+    (".conv.bn.", ".conv.batch_norm."),
+    ("joint.out.", "joint.joint_net.2."),
+)
+_TRANSCRIBE_CPP_NAMES: _Table = (
+    ("enc.pre_encode.", "encoder.pre_encode."),
+    ("enc.blocks.", "encoder.layers."),
+    *_GGUF_NAMES,
+    (".conv.pointwise1.", ".conv.pointwise_conv1."),
+    (".conv.pointwise2.", ".conv.pointwise_conv2."),
+    (".conv.depthwise.", ".conv.depthwise_conv."),
+    ("pred.embed.", "decoder.prediction.embed."),
+    ("pred.lstm.", f"{LSTM}."),
+    ("head.ctc.", "ctc."),
+)
+_CRISPASR_NAMES: _Table = (
+    ("encoder.pre.", "encoder.pre_encode."),
+    *_GGUF_NAMES,
+    *((f".self_attn.{part}.", f".self_attn.linear_{part}.") for part in "qkv"),
+    (".self_attn.out.", ".self_attn.linear_out."),
+    (".self_attn.pos.", ".self_attn.linear_pos."),
+    (".conv.pw1.", ".conv.pointwise_conv1."),
+    (".conv.pw2.", ".conv.pointwise_conv2."),
+    (".conv.dw.", ".conv.depthwise_conv."),
+    ("decoder.embed.", "decoder.prediction.embed."),
+    ("decoder.lstm.", f"{LSTM}."),
+)
 _NEMO_NAMES: _Table = (
     ("ctc_decoder.decoder_layers.0.", "ctc."),
     ("decoder.decoder_layers.0.", "ctc."),
 )
-_MLX_LSTM_PATTERN = re.compile(re.escape(LSTM) + r"\.(\d{1,3})\.(Wx|Wh|bias)")
-_MLX_PARTS = {"Wx": "weight_ih", "Wh": "weight_hh", "bias": "bias_ih"}
+_LSTM_PARTS = {
+    **{"Wx": "weight_ih", "Wh": "weight_hh", "bias": "bias_ih"},  # of MLX and transcribe.cpp
+    **{"w_ih": "weight_ih", "w_hh": "weight_hh", "b_ih": "bias_ih", "b_hh": "bias_hh"},  # CrispASR
+}
+_LSTM_PATTERN = re.compile(rf"{re.escape(LSTM)}\.(\d{{1,3}})\.({'|'.join(_LSTM_PARTS)})")
+#: Zeros into which CrispASR folds the batch normalisation when it loads a file.
+_CRISPASR_ZEROS = re.compile(r"encoder\.layers\.\d+\.conv\.dw\.bias")
 
 #: Ignored: tensors of training, or computed here.
 _IGNORED_PATTERN = re.compile(
-    r"preprocessor\.featurizer\.(window|fb)|.*\.num_batches_tracked"
+    r"preprocessor\.(featurizer\.)?(window|fb)|.*\.num_batches_tracked"
     r"|(loss|ctc_loss|spec_augmentation|spec_augment|wer|ctc_wer)\..*|joint\._(loss|wer).*"
 )
 MEL_FILTERS_TENSOR = "preprocessor.featurizer.fb"
@@ -70,12 +111,12 @@ class CheckpointTensors:
         one meaning.
         """
         tensors = checkpoint.tensors
-        hugging = any(name.startswith("encoder.subsampling.") for name in tensors)
-        table = _HUGGING_FACE_NAMES if hugging else _NEMO_NAMES
+        table = _table_of(tensors)
+        zeros = table is _CRISPASR_NAMES and "encoder.layers.0.conv.pw1.bias" not in tensors
         entries: dict[str, LazyTensor] = {}
         origin: dict[str, str] = {}
         for name, entry in tensors.items():
-            if _IGNORED_PATTERN.fullmatch(name):
+            if _IGNORED_PATTERN.fullmatch(name) or (zeros and _CRISPASR_ZEROS.fullmatch(name)):
                 continue
             found = _canonical(name, table)
             if found in origin:
@@ -102,6 +143,17 @@ class CheckpointTensors:
         return self.origin.get(name) or _original_name(name, self.table)
 
 
+def _table_of(names: Collection[str]) -> _Table:
+    """The names of the format of a checkpoint, by those of its subsampling."""
+    if any(name.startswith("encoder.subsampling.") for name in names):
+        return _HUGGING_FACE_NAMES
+    if any(name.startswith("enc.pre_encode.") for name in names):
+        return _TRANSCRIBE_CPP_NAMES
+    if any(name.startswith("encoder.pre.") for name in names):
+        return _CRISPASR_NAMES
+    return _NEMO_NAMES
+
+
 def _original_name(name: str, table: _Table) -> str:
     for theirs, ours in reversed(table):
         name = name.replace(ours, theirs)
@@ -111,8 +163,8 @@ def _original_name(name: str, table: _Table) -> str:
 def _canonical(name: str, table: _Table) -> str:
     for theirs, ours in table:
         name = name.replace(theirs, ours)
-    if (mlx := _MLX_LSTM_PATTERN.fullmatch(name)) is not None:
-        return f"{LSTM}.{_MLX_PARTS[mlx[2]]}_l{mlx[1]}"
+    if (part := _LSTM_PATTERN.fullmatch(name)) is not None:
+        return f"{LSTM}.{_LSTM_PARTS[part[2]]}_l{part[1]}"
     # Without dropout in its configuration, NeMo's joint network is one layer shorter.
     return name.replace("joint.joint_net.1.", "joint.joint_net.2.")
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def matches(checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint is a Whisper model, or contains a Whisper encoder."""
     config = checkpoint.config
-    stated = config.get("model_type") == "whisper" or "n_audio_state" in config
+    stated = (
+        "whisper" in (config.get("model_type"), config.get("general.architecture"))
+        or "n_audio_state" in config
+    )
     return stated or checkpoint.format in ("ctranslate2", "ggml") or _has_encoder(checkpoint)
 
 

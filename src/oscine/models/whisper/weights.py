@@ -17,6 +17,7 @@ import numpy as np
 from oscine.errors import CheckpointError
 from oscine.models.loader import Loader, load, stored_dtype
 from oscine.models.whisper.config import WhisperConfig, read_config
+from oscine.models.whisper.gguf import with_config
 from oscine.ops import LayerNorm, Linear
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
@@ -107,6 +108,8 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
         CheckpointError: a file is damaged, or a tensor is missing, unexpected or misshapen.
     """
     checkpoint = read_checkpoint(path)
+    if checkpoint.format == "gguf":
+        checkpoint = with_config(checkpoint)
     names = TensorNames(checkpoint)
     config = read_config(checkpoint, names.entries)
     encoder, decoder = load(
@@ -155,7 +158,7 @@ def encoder(t: Loader, config: WhisperConfig) -> EncoderWeights:
 def decoder(t: Loader, config: WhisperConfig) -> DecoderWeights:
     """Build the decoder."""
     d, layers = config.n_text_state, range(config.n_text_layer)
-    embedding = t.raw(TOKEN_EMBEDDING, config.n_vocab, d)
+    (embedding,) = t.products([TOKEN_EMBEDDING], [config.n_vocab], d)
     return DecoderWeights(
         token_embedding=t.cast(t.derived(_check_tied, t, embedding)),
         positional_embedding=t.f32("decoder.positional_embedding", config.n_text_ctx, d),
@@ -245,7 +248,8 @@ def _check_tied(t: Loader, embedding: Array) -> Array:
         extra = t.entries.get(name)
         if extra is None or extra is t.entries[TOKEN_EMBEDDING]:
             continue
-        if extra.shape != embedding.shape or not np.array_equal(extra.read(), embedding):
+        known = t.entries[TOKEN_EMBEDDING]
+        if extra.shape != known.shape or not np.array_equal(extra.read(), known.read()):
             raise CheckpointError(t.path, f"{name} differs from the token embedding it is tied to")
     return embedding
 
@@ -304,6 +308,30 @@ _CTRANSLATE2_NAMES: _Table = (
     ("/", "."),
 )
 
+#: GGUF's, of transcribe.cpp; what the parts of a block are called differs by side.
+_GGUF_NAMES: _Table = (
+    ("enc.", "encoder."),
+    ("dec.", "decoder."),
+    (".conv.0.", ".conv1."),
+    (".conv.1.", ".conv2."),
+    (".pos_emb.weight", ".positional_embedding"),
+    (".token_embd.", ".token_embedding."),
+    ("encoder.final_norm.", "encoder.ln_post."),
+    ("decoder.final_norm.", "decoder.ln."),
+    (".norm_cross.", ".cross_attn_ln."),
+    (".norm_ffn.", ".mlp_ln."),
+    (".ffn.fc1.", ".mlp.0."),
+    (".ffn.fc2.", ".mlp.2."),
+    (".q.", ".query."),
+    (".k.", ".key."),
+    (".v.", ".value."),
+)
+_GGUF_CONV = "enc.conv.0.weight"
+_GGUF_SIDES: dict[str, _Table] = {
+    "enc": (*_GGUF_NAMES, (".norm_attn.", ".attn_ln.")),
+    "dec": ((".self_attn.", ".attn."), *_GGUF_NAMES, (".norm_self.", ".attn_ln.")),
+}
+
 #: Tensors that a file may have and that are not needed.
 IGNORED_TENSORS = OUTPUT_PROJECTIONS | frozenset(
     {
@@ -317,6 +345,8 @@ IGNORED_TENSORS = OUTPUT_PROJECTIONS | frozenset(
         "decoder.start_from_zero_embedding",
         "decoder.alignment_heads",
         "decoder.alignment_layer",
+        "frontend.mel_filterbank",
+        "frontend.window",
     }
 )
 
@@ -334,7 +364,9 @@ class TensorNames:
     def __init__(self, checkpoint: Checkpoint) -> None:
         names = checkpoint.tensors
         self._prefix, self._beside, self._table = "encoder.", "", _CTRANSLATE2_NAMES
-        if checkpoint.format != "ctranslate2":
+        gguf = _GGUF_CONV in names
+        self._sides = _GGUF_SIDES if gguf else {}
+        if checkpoint.format != "ctranslate2" and not gguf:
             self._prefix = _encoder_prefix(checkpoint)
             self._beside = self._prefix.removesuffix("encoder.")
             is_hugging_face = any("layers." in name and "_proj" in name for name in names)
@@ -346,7 +378,7 @@ class TensorNames:
         self.entries: dict[str, LazyTensor] = {}
         origin: dict[str, str] = {}
         for name, entry in names.items():
-            canonical = self._canonical(name, beside or checkpoint.format == "ctranslate2")
+            canonical = self._canonical(name, beside or gguf or checkpoint.format == "ctranslate2")
             if canonical is None:
                 continue
             if canonical in origin:
@@ -359,11 +391,15 @@ class TensorNames:
 
     def original_name(self, name: str) -> str:
         """The name that a tensor of openai/whisper has, or would have, in the file."""
-        for own, canonical in reversed(self._table):
+        for own, canonical in reversed(self._table_of(name)):
             name = name.replace(canonical, own)
         if name.startswith("encoder."):
             return self._prefix + name.removeprefix("encoder.")
         return self._beside + name if name.startswith("decoder.") else name
+
+    def _table_of(self, name: str) -> _Table:
+        """The replacements for a name, which GGUF has by the side of the network."""
+        return self._sides.get(name[:3], self._table)
 
     def _canonical(self, name: str, has_decoder: bool) -> str | None:
         if name.startswith(self._prefix) and self._table is not _CTRANSLATE2_NAMES:
@@ -372,7 +408,7 @@ class TensorNames:
             name = name.removeprefix(self._beside)
         elif self._prefix not in ("", "encoder."):
             return None
-        for own, canonical in self._table:
+        for own, canonical in self._table_of(name):
             name = name.replace(own, canonical)
         return name
 
