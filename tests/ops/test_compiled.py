@@ -163,6 +163,16 @@ def test_a_failure_of_the_compiler_leaves_numpy(
     assert "using NumPy: the kernels cannot be compiled (no LLVM here)" in caplog.text
 
 
+def test_a_processor_without_half_precision_has_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(library, "has_half_conversion", lambda: False)
+    monkeypatch.setenv("OSCINE_HOME", str(tmp_path))  # other kernels than those already loaded
+    monkeypatch.delenv("OSCINE_CPU")
+    assert type(cpu_backend()) is Reference
+    assert "this processor has no conversion of float16" in caplog.text
+
+
 def test_damaged_machine_code_is_not_loaded(tmp_path: Path) -> None:
     path, code = tmp_path / "some.kernels", b"machine code\n with a newline"
     head = json.dumps({"symbols": {"norm": "n"}, "sha256": hashlib.sha256(code).hexdigest()})

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.dtypes import BFLOAT16
 from oscine.ops.compiled.attention import CompiledAttention
-from oscine.ops.compiled.library import Library, has_half_conversion
-from oscine.ops.compiled.linear import CompiledLinear
+from oscine.ops.compiled.library import Library
+from oscine.ops.compiled.linear import KINDS, CompiledLinear
 from oscine.ops.compiled.sampling import CompiledSampling
 from oscine.ops.compiled.team import Team
 from oscine.ops.reference import Reference
@@ -35,17 +34,17 @@ class Compiled(CompiledLinear, CompiledAttention, CompiledSampling, Reference):
     reads_blocks = True
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: where the machine code is stored. Raises ImportError without the extra."""
+        """`folder`: where the machine code is stored.
+
+        Raises ImportError without the extra, RuntimeError for a processor without float16.
+        """
         self.team = team(folder)
 
     def stays(self, array: Array) -> bool:
         """Whether a weight remains in half precision or in blocks."""
-        if array.ndim != 2 or array.dtype == np.float32:
+        if array.ndim != 2 or array.dtype not in KINDS or array.dtype == np.float32:
             return False
-        if array.dtype == BFLOAT16:
-            return len(array) >= MIN_HALF_ROWS
-        enough = is_quantized(array.dtype) or len(array) >= MIN_HALF_ROWS
-        return enough and has_half_conversion()
+        return is_quantized(array.dtype) or len(array) >= MIN_HALF_ROWS
 
     def stored_bytes(self, array: Array) -> int:
         return array.nbytes if self.stays(array) else super().stored_bytes(array)

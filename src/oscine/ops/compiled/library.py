@@ -39,7 +39,13 @@ class Library:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Load the machine code from a folder, or compile it and store it there."""
+        """Load the machine code from a folder, or compile it and store it there.
+
+        Raises RuntimeError where the processor has no instruction for what the kernels need: a
+        missing function would end the process.
+        """
+        if not has_half_conversion():
+            raise RuntimeError("this processor has no conversion of float16")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._machine = target_machine()
@@ -56,7 +62,7 @@ class Library:
 
 
 def has_half_conversion() -> bool:
-    """Whether this processor converts float16 itself; without, LLVM calls a missing function."""
+    """Whether this processor converts float16; for another LLVM would call a missing function."""
     machine = llvm.get_default_triple().partition("-")[0]
     return bool(machine in ("aarch64", "arm64") or llvm.get_host_cpu_features().get("f16c"))
 
