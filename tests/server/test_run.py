@@ -135,3 +135,28 @@ def test_an_open_websocket_does_not_hold_the_end_up(server: Process) -> None:
         assert server.end() == (0, "")
         with pytest.raises(ConnectionClosed):
             session.recv(30)
+
+
+def test_a_model_comes_and_goes(example: Path) -> None:
+    made = Process("--model", str(WHISPER), "--on-demand", "--keep-alive", "0.2")
+    try:
+
+        def loaded() -> bool:
+            (row,) = httpx2.get(f"{made.url}/v1/models").json()["data"]
+            return bool(row["loaded"])
+
+        assert not loaded()
+        texts = []
+        for _ in range(2):
+            data = {"model": "whisper-1", "sample_len": "4", "temperature[]": "0"}
+            url = f"{made.url}/v1/audio/transcriptions"
+            with example.open("rb") as file:
+                texts.append(httpx2.post(url, data=data, files={"file": file}, timeout=60).json())
+            while loaded():
+                time.sleep(0.05)
+        assert texts[0] == texts[1] and texts[0]["text"]
+        made.process.send_signal(signal.SIGTERM)
+        assert made.end() == (0, "")
+    finally:
+        made.process.kill()
+        made.process.wait()
