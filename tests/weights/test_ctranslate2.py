@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import CheckpointError
+from oscine.quantized import Q8, dequantize
 from oscine.weights import read_checkpoint
 
 
@@ -77,6 +78,22 @@ def test_quantised_is_divided_by_its_scale(
     for entry in tensors.values():
         wanted = stored.astype(np.float32) / scale.astype(np.float32).reshape(-1, 1)
         np.testing.assert_array_equal(entry.read(), wanted)
+
+
+def test_bytes_are_used_as_blocks_with_the_scale_of_their_row(tmp_path: Path) -> None:
+    stored = np.random.default_rng(0).integers(-127, 128, (3, 64)).astype(np.int8)
+    scale = np.array([250.0, 31.5, 4000.0], "<f4")
+    path = write(
+        tmp_path / "model.bin",
+        variable(b"w", (3, 64), 1, stored.tobytes()),
+        variable(b"w_scale", (3,), 0, scale.tobytes()),
+    )
+    entry = read_checkpoint(path).tensors["w"]
+    assert entry.block_dtype == Q8
+    blocks = entry.blocks()
+    assert blocks.shape == (3, 2)
+    np.testing.assert_array_equal(blocks["values"].reshape(3, 64), stored)
+    np.testing.assert_allclose(dequantize(blocks), entry.read(), rtol=2.0**-11)
 
 
 def test_numbers_of_no_dimension_stay_whole(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ HINTS: dict[str, str] = _split_names(
         "--suppress-regex": "use suppress_tokens, ids with commas between",
         "--grammar --grammar-rule --grammar-penalty": "use hotwords; there are no grammars",
         # faster-whisper and whisper-ctranslate2
-        "--compute-type": ("use dtype='f16' or dtype='f32'; int8 weights are unpacked"),
+        "--compute-type": "use dtype='f16', dtype='f32' or, for int8, dtype='q8'",
         "--num-workers": "any number of threads may use one model; see batch_size",
         "--download-root --cache-directory --cache-dir": _CACHE_FOLDER_HINT,
         "--chunk-length --chunk-size --chunk-duration --overlap-duration": _CHUNK_LENGTH_HINT,

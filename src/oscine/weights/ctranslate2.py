@@ -15,6 +15,7 @@ import numpy as np
 from oscine.dtypes import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
+from oscine.quantized import BLOCK, Q8
 from oscine.weights.checkpoint import FLOAT32, Checkpoint, LazyTensor, mapped_tensor
 from oscine.weights.mapped_file import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
@@ -133,12 +134,25 @@ def _dequantized_tensor(
     if scale.shape not in ((), (1,), rows) or scale.dtype.kind != "f":
         raise file.damaged(f"the scale of {name!r} has shape {list(scale.shape)}, not {list(rows)}")
 
-    def read() -> Array:
+    def read_factors() -> Array:
         factors = scale.read().astype(FLOAT32)
         if not np.all(np.isfinite(factors) & (factors != 0)):
             raise file.damaged(f"the scale of {name!r} is zero or not finite")
+        return factors
+
+    def as_blocks() -> Array:
+        """The steps as they are; each block of a row has the row's scale, rounded to float16."""
+        blocks = np.empty((rows[0], quantised.shape[1] // BLOCK), Q8)
+        blocks["values"] = quantised.read().reshape(*blocks.shape, BLOCK)
+        blocks["scale"] = np.broadcast_to(1 / read_factors().reshape(-1, 1), blocks.shape)
+        return blocks
+
+    def read() -> Array:
+        factors = read_factors()
         wide = quantised.read().astype(FLOAT32)
         wide /= factors.reshape((-1,) + (1,) * (wide.ndim - 1))
         return wide
 
-    return LazyTensor(quantised.shape, FLOAT32, read)
+    if quantised.dtype != np.int8 or len(quantised.shape) != 2 or quantised.shape[1] % BLOCK:
+        return LazyTensor(quantised.shape, FLOAT32, read)
+    return LazyTensor(quantised.shape, FLOAT32, read, block_dtype=Q8, load_blocks=as_blocks)

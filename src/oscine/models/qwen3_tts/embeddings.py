@@ -21,6 +21,7 @@ from oscine.models.qwen3_tts.talker_runner import (
     round_up,
 )
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
+from oscine.quantized import shape_of
 
 
 class EmbeddingTables:
@@ -92,6 +93,8 @@ class TextProjection:
 
     def __init__(self, weights: TextWeights, backend: ops.Backend) -> None:
         self.backend = backend
+        #: Input and output width, by the host's weights: a backend may keep them in blocks.
+        self.widths = shape_of(weights.fc1.weight)[1], len(weights.fc2.weight)
         self.weights = replace(
             weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
         )
@@ -99,11 +102,6 @@ class TextProjection:
         self.inputs, self.outputs = (
             backend.zeros((INITIAL_PROMPT_ROWS, width)) for width in self.widths
         )
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Input and output width."""
-        return int(self.weights.fc1.weight.shape[1]), int(self.weights.fc2.weight.shape[0])
 
     def project(self, rows: Rows) -> Rows:
         """Project rows [n, text_hidden_size] -> [n, D], in passes of MAX_PREFILL_ROWS."""
