@@ -131,6 +131,18 @@ def test_a_recording_has_the_same_text(
     assert found == expected and found
 
 
+@pytest.mark.parametrize("kind", ["custom_voice", "voice_design"])
+def test_a_golden_speaks_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are bfloat16, of which every table of embeddings is read."""
+    made = []
+    for name in ("numpy", "numba"):
+        monkeypatch.setenv("OSCINE_CPU", name)
+        model: Any = oscine.load(GOLDENS / "qwen3_tts" / kind / "ckpt", device="cpu")
+        voice = {"voice": "ryan"} if kind == "custom_voice" else {"instruct": "A voice."}
+        made.append(model.speak("Good day.", **voice, seed=1, max_frames=4).samples)
+    np.testing.assert_allclose(made[1], made[0], atol=1e-4)
+
+
 def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {}
     for value in ("numpy", "numba", ""):

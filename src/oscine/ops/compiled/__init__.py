@@ -19,8 +19,7 @@ from oscine.ops.compiled.linear import KINDS, CompiledLinear
 from oscine.ops.compiled.sampling import CompiledSampling
 from oscine.ops.compiled.team import Team
 from oscine.ops.reference import Reference
-from oscine.ops.state import TextDecoderState
-from oscine.quantized import dequantize, is_quantized
+from oscine.quantized import is_quantized
 
 Array = NDArray[Any]
 
@@ -56,20 +55,6 @@ class Compiled(CompiledLinear, CompiledAttention, CompiledSampling, Reference):
         ready = np.require(array, requirements=["C", "ALIGNED"])
         self.budget.hold(ready, ready.nbytes)
         return ready
-
-    def embed(
-        self,
-        table: Array,
-        positions: Array,
-        state: TextDecoderState,
-        prompt: Array | None = None,
-    ) -> Array:
-        if is_quantized(table.dtype):
-            tokens = state.rows["token"][:, None] if prompt is None else prompt
-            used, places = np.unique(tokens, return_inverse=True)
-            table, prompt = dequantize(table[used]), places.reshape(tokens.shape)
-        y: Array = super().embed(table, positions, state, prompt)
-        return y
 
 
 @lru_cache(1)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.dtypes import to_f32
 from oscine.ops.effects import op
 from oscine.ops.reference.blocks import chunk_slices
 from oscine.ops.state import SequenceState, TalkerState, TextDecoderState
@@ -37,8 +38,8 @@ class EmbeddingOps(Protocol):
         tokens = state.rows["token"][:, None] if prompt is None else prompt
         indices = state.rows["position"][:, None] + np.arange(tokens.shape[1])
         indices = np.minimum(indices, len(positions) - 1)  # rows past the length are undefined
-        y: Array = table[tokens] + positions[indices]
-        return y.reshape(-1, table.shape[1])
+        y: Array = to_f32(table[tokens]) + positions[indices]
+        return y.reshape(-1, y.shape[-1])
 
     @op(writes=("total",), row_mask="state")
     def code_embedding(
@@ -58,9 +59,9 @@ class EmbeddingOps(Protocol):
         """
         running = state.rows["done"] == 0
         codes = np.where(running, state.rows["token"], 0)
-        rows, slots = table[codes], state.rows["slot"][running]
+        rows, slots = to_f32(table[codes]), state.rows["slot"][running]
         total[slots] = rows[running] + (0 if overwrite else total[slots])
-        y: Array = rows if projected is None else projected[codes]
+        y: Array = rows if projected is None else to_f32(projected[codes])
         if preceding_rows is None:
             return y
         return np.stack([preceding_rows, y], axis=1).reshape(-1, y.shape[1])
@@ -77,7 +78,7 @@ class EmbeddingOps(Protocol):
         rows, slots = state.rows, state.rows["slot"]
         codes = np.where(rows["done"] == 0, rows["token"], 0)
         indices = np.minimum(rows["count"].astype(int), rows["texts"]) - 1
-        y: Array = total[slots] + table[codes] + text[slots, np.maximum(indices, 0)]
+        y: Array = total[slots] + to_f32(table[codes]) + text[slots, np.maximum(indices, 0)]
         return y
 
     @op()
