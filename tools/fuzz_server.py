@@ -6,11 +6,13 @@
 
 Half of the time schemathesis sends what it makes of /openapi.json; its own checks hold, but that
 what the description allows is accepted: options have bounds that it does not state. The other half
-are requests of fuzzing/requests.py: forms and JSON with any values, damaged forms, and damaged
-HTTP. A finding is an answer that tells of a fault of the server (500 and above), that is cut off or
-takes longer than 30 s, an error in another form than OpenAI's, a trace in the server's log, a
-process that ends, has more than 3 GiB or holds more files than before. Its bytes are kept below
-`--keep`, once for each cause, and the exit code is 1. Linux only: it reads /proc.
+are requests of fuzzing/requests.py, which are forms and JSON with any values, damaged forms, and
+damaged HTTP, and sessions of fuzzing/websockets.py.
+
+A finding is an answer that tells of a fault of the server (500 and above), that is cut off or takes
+longer than 30 s, an error in another form than OpenAI's, a trace in the server's log, a process
+that ends, has more than 3 GiB or holds more files than before. Its bytes are kept below `--keep`,
+once for each cause, and the exit code is 1. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from fuzzing.processes import MEBIBYTES, SECONDS
 from fuzzing.requests import Maker, Request
+from fuzzing.websockets import SessionMaker, messages_of
 from serving import HOST, ServerProcess
 
 from oscine.audio.decoder_pool import MAX_IDLE
@@ -49,6 +52,13 @@ SERVER = (
 REFUSALS = (400, 401, 403, 404, 405, 408, 413, 415)
 MAX_MESSAGE = 2000  # characters of an error: longer, the request is quoted
 MAX_FILES = 2 * MAX_IDLE + 4  # descriptors that may be more at the end
+SESSIONS = 0.1  # share of sessions; each is watched for a while
+#: Errors of a session that are the client's mistake.
+SESSION_ERRORS = (
+    *("invalid_json", "invalid_value", "missing_required_parameter", "unknown_parameter"),
+    *("unsupported_parameter", "unsupported_value", "string_above_max_length", "file_too_large"),
+    *("model_not_found", "voice_not_found"),
+)
 UNFRAMED_S = 0.3  # for an answer to what may not be a request
 #: What schemathesis may not hold: the bounds of options are not in the description.
 EXCLUDED = "positive_data_acceptance"
@@ -105,12 +115,43 @@ def problem_of(status: int, body: bytes, kind: str, framed: bool) -> str:
     return ""
 
 
+def session(port: int, raw: bytes) -> tuple[int, str]:
+    """Send the bytes of a session, and read until it is closed or silent: its status, as that of a
+    request, and what is wrong."""
+    received = b""
+    with socket.create_connection((HOST, port), timeout=SECONDS) as client:
+        try:
+            client.sendall(raw)
+            client.settimeout(UNFRAMED_S)
+            while part := client.recv(1 << 16):
+                received += part
+        except (TimeoutError, OSError):
+            pass
+    head, _, frames = received.partition(b"\r\n\r\n")
+    status = int(head[9:12]) if head[9:12].isdigit() else 0
+    if status >= 500:
+        return status, f"{status} to the request of a session"
+    if status != 101:
+        return status, ""
+    for message in messages_of(frames):
+        try:
+            told = json.loads(message)
+        except ValueError:
+            return status, f"a message is not JSON: {message[:200]!r}"
+        if told["type"] == "error" and told["code"] not in SESSION_ERRORS:
+            return status, f"a session has the error {message[:500]!r}"
+    return status, ""
+
+
 def send(server: ServerProcess, request: Request) -> tuple[int, str]:
-    """Send a request: its status, and what is wrong."""
+    """Send a request or a session: its status, and what is wrong."""
     started, lines = time.monotonic(), len(server.lines)
-    raw = request.raw() if request.framed else request.body
-    status, body, kind = sent(server.port, raw, request.framed)
-    problem = problem_of(status, body, kind, request.framed)
+    if request.type == "websocket":
+        status, problem = session(server.port, request.body)
+    else:
+        raw = request.raw() if request.framed else request.body
+        status, body, kind = sent(server.port, raw, request.framed)
+        problem = problem_of(status, body, kind, request.framed)
     spent = time.monotonic() - started
     if spent > SECONDS:
         problem = problem or f"an answer after {spent:.0f} s"
@@ -126,13 +167,16 @@ def send(server: ServerProcess, request: Request) -> tuple[int, str]:
 
 def hunt(asked: argparse.Namespace, seconds: float) -> tuple[Counter[str], int]:
     """Send requests until the time is over: how many had which status, and the findings."""
-    maker, server = Maker(TRANSCRIBER, SPEAKER), ServerProcess(*SERVER)
+    requests, sessions = Maker(TRANSCRIBER, SPEAKER), SessionMaker(SPEAKER)
+    server = ServerProcess(*SERVER)
     statuses, seen, number, findings = Counter[str](), set[str](), asked.first, 0
     before, end = server.held(), time.monotonic() + seconds
     try:
         while time.monotonic() < end:
             label = f"{asked.seed}/{number}"
-            request = maker.make(Random(label))
+            random = Random(label)
+            maker = sessions if random.random() < SESSIONS else requests
+            request = maker.make(random)
             status, problem = send(server, request)
             statuses[str(status)] += 1
             signature = re.sub(r"[\d.]+|'.*", "", problem)[:60]
@@ -154,21 +198,25 @@ def hunt(asked: argparse.Namespace, seconds: float) -> tuple[Counter[str], int]:
 
 
 def keep(folder: Path, name: str, request: Request) -> None:
-    """Keep the bytes of a request; the suffix says whether it is one of HTTP."""
+    """Keep the bytes of a request; the suffix is its kind: request, bytes or websocket."""
     folder.mkdir(parents=True, exist_ok=True)
     raw = request.raw() if request.framed else request.body
-    (folder / f"{name}.{'request' if request.framed else 'bytes'}").write_bytes(raw)
+    kind = "request" if request.framed else request.type or "bytes"
+    (folder / f"{name}.{kind}").write_bytes(raw)
 
 
 def again(file: Path) -> int:
     """Send a finding once more."""
     server = ServerProcess(*SERVER)
     try:
-        request = Request("", "", file.read_bytes(), framed=False)
-        framed = file.suffix == ".request"
-        status, body, kind = sent(server.port, request.body, framed)
-        problem = problem_of(status, body, kind, framed)
-        print(f"{status}: {body[:2000]!r}\n{problem}\n{''.join(server.lines)}")
+        if file.suffix == ".websocket":
+            status, problem = session(server.port, file.read_bytes())
+        else:
+            framed = file.suffix == ".request"
+            status, body, kind = sent(server.port, file.read_bytes(), framed)
+            problem = problem_of(status, body, kind, framed)
+            print(body[:2000])
+        print(f"{status}: {problem}\n{''.join(server.lines)}")
     finally:
         server.kill()
     return int(bool(problem))

@@ -63,9 +63,8 @@ class ServerProcess:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
-            _, ready, address = line.rstrip().rpartition("ready on ")
-            if ready:
-                self.port = int(address.rpartition(":")[2])
+            if line.startswith("oscine: ready on "):
+                self.port = int(line.rpartition(":")[2])
                 self._ready.set()
         self._ready.set()
 
