@@ -2,9 +2,11 @@
 
     python benchmarks/command_speed.py [--peer-python PATH] [--audio FILE] [--device cpu]
 
-Both start a process, load the same weights and transcribe one recording greedily at temperature 0.
-Prints one JSON line. Where something else uses the cores, the processor seconds say more than the
-seconds on the wall. POSIX only.
+Each starts a process, loads the same weights and transcribes one recording greedily at temperature
+0: oscine on the device, on the CPU with NumPy alone and with weights in 8 bits too, and the peer in
+float32 and int8. Prints one JSON line. Where something else uses the cores, the processor seconds
+say more than the seconds on the wall. PYTHONDONTWRITEBYTECODE is unset, since wheels bring their
+byte code. POSIX only.
 """
 
 from __future__ import annotations
@@ -23,13 +25,18 @@ from oscine import hub
 HERE = Path(__file__).resolve().parent
 RECORDINGS = (HERE.parent.parent / "shared/audio/jfk.flac", HERE.parent / "examples/spoken.wav")
 
+INT8 = {"compute_type": "int8"}
 OPTIONS = ("--language", "en", "--temperature", "0", "--temperature-increment-on-fallback", "None")
 
 
-def seconds(command: list[str]) -> tuple[float, float]:
-    """Of a command: on the wall, and of the processor."""
+def seconds(command: list[str], **variables: str) -> tuple[float, float]:
+    """Of a command with further environment variables: on the wall, and of the processor."""
+    environment = os.environ | variables
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -49,22 +56,20 @@ def main() -> None:
     folder = str(hub.resolve(arguments.model))
     program = [sys.executable, "-c", "from oscine.cli import main; main()", "transcribe"]
     choice = ["--model", folder, "--device", arguments.device, *OPTIONS]
-    commands = {"oscine": [*program, arguments.audio, *choice]}
+    oscine = [*program, arguments.audio, *choice]
+    commands: dict[str, tuple[list[str], dict[str, str]]] = {"oscine": (oscine, {})}
+    if arguments.device == "cpu":
+        commands["oscine_numpy"] = oscine, {"OSCINE_CPU": "numpy"}
+        commands["oscine_q8"] = [*oscine, "--dtype", "q8"], {}
     if arguments.peer_python:
-        peer = str(HERE / "peer_faster_whisper.py")
-        commands["faster_whisper"] = [
-            arguments.peer_python,
-            peer,
-            folder,
-            "en",
-            "{}",
-            arguments.audio,
-        ]
+        peer = [arguments.peer_python, str(HERE / "peer_faster_whisper.py"), folder, "en"]
+        for name, options in (("faster_whisper", {}), ("faster_whisper_int8", INT8)):
+            commands[name] = [*peer, json.dumps(options), arguments.audio], {}
     times: dict[str, list[float]] = {name: [] for name in commands}
     processor: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(arguments.runs + 1):
-        for name, command in commands.items():
-            wall, used = seconds(command)
+        for name, (command, variables) in commands.items():
+            wall, used = seconds(command, **variables)
             if number:  # the first of each warms the file cache
                 times[name].append(round(wall, 3))
                 processor[name].append(round(used, 3))
@@ -75,12 +80,12 @@ def main() -> None:
         "model": arguments.model,
         "device": arguments.device,
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "median_seconds": medians,
         "median_processor_seconds": {n: statistics.median(v) for n, v in processor.items()},
         "seconds": times,
     }
-    if len(medians) == 2:
-        row["ratio"] = round(medians["oscine"] / medians["faster_whisper"], 2)
+    row["ratios"] = {name: round(medians["oscine"] / each, 2) for name, each in medians.items()}
     print(json.dumps(row))
 
 

@@ -1,11 +1,11 @@
-"""The peer: faster-whisper, float32, temperature 0, run by its own Python as a whole process.
+"""The peer: faster-whisper at temperature 0, run by its own Python as a whole process.
 
     peer-python benchmarks/peer_faster_whisper.py MODEL_FOLDER LANGUAGE|auto OPTIONS FILE...
 
-OPTIONS: a JSON object of further arguments of transcribe; greedy and without VAD unless it says
-otherwise. With batch_size it is the batched pipeline, which needs its VAD. Prints one JSON line a
-file: text, language, words as [start, end, text], seconds it took, and the process's peak memory
-in MB so far.
+OPTIONS: a JSON object of further arguments of transcribe, and compute_type; float32, greedy and
+without VAD unless it says otherwise. With batch_size it is the batched pipeline, which needs its
+VAD. Prints one JSON line a file: text, language, words as [start, end, text], seconds it took, and
+the process's peak memory in MB so far.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from faster_whisper import BatchedInferencePipeline, WhisperModel
 
 def main() -> None:
     folder, language, options, *files = sys.argv[1:]
-    model = WhisperModel(folder, compute_type="float32", cpu_threads=os.cpu_count() or 1)
     settings = {"beam_size": 1, "temperature": 0.0, "vad_filter": False} | json.loads(options)
+    kind = settings.pop("compute_type", "float32")
+    model = WhisperModel(folder, compute_type=kind, cpu_threads=os.cpu_count() or 1)
     transcribe = model.transcribe
     if "batch_size" in settings:
         transcribe = BatchedInferencePipeline(model).transcribe

@@ -469,7 +469,9 @@ def take_pieces(team: Any) -> Any:
 def divide(words: Any, start: Any, stop: Any) -> None:
     """Compute a kernel's items in pieces, together with the threads that wait in `join`.
 
-    Words: team, kernel, its words, grain, items. Returns when all pieces are computed.
+    Words: team, kernel, its words, grain, items, and the result: how many pieces are computed.
+    Returns when no piece is left to begin, and at most `stop` looks later, though another thread
+    may still compute its last one.
     """
     team, grain, items = words[0], words[3], words[4]
     pieces = (items + grain - 1) // grain
@@ -482,8 +484,11 @@ def divide(words: Any, start: Any, stop: Any) -> None:
         int64_at(team + 8 * TICKET), ((before + 1) << GENERATION_SHIFT) | (pieces << PIECE_BITS)
     )
     take_pieces(team)
-    while load_word(int64_at(team + 8 * DONE)) < pieces:
-        pass
+    looks = 0
+    words[5] = load_word(int64_at(team + 8 * DONE))
+    while looks < stop and words[5] < pieces:
+        words[5] = load_word(int64_at(team + 8 * DONE))
+        looks += 1
 
 
 @kernel

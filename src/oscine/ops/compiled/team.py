@@ -9,15 +9,19 @@ delays nothing.
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 from collections.abc import Sequence
 from threading import Lock, Thread
 
 from oscine import threads
 from oscine.ops.compiled.library import Library
-from oscine.ops.compiled.words import PIECE_MASK, TEAM_WORDS
+from oscine.ops.compiled.words import DONE, PIECE_MASK, TEAM_WORDS
 
-LOOKS = 100_000  # for work before a thread sleeps, some 200 µs: longer than between two ops
+LOOKS = 30_000  # for work before a thread sleeps, some 50 µs: longer than between two ops
+WAIT_LOOKS = (
+    30_000  # for the end of others' pieces, which take less, before the core is left to them
+)
 
 
 class Team:
@@ -56,6 +60,7 @@ class Crew:
         self._memory = (ctypes.c_int64 * (TEAM_WORDS + 8))()
         address = ctypes.addressof(self._memory)
         self._address = address + -address % 64  # the beginning of a cache line
+        self._done = ctypes.c_int64.from_address(self._address + 8 * DONE)
         self._workers = [Worker(library, self._memory, self._address) for _ in range(size)]
         for number, worker in enumerate(self._workers):
             name = f"oscine_kernels_{number}"
@@ -73,8 +78,14 @@ class Crew:
             if not worker.awake:
                 worker.awake = True
                 worker.signal.release()
-        own = (ctypes.c_int64 * 5)(self._address, kernel, ctypes.addressof(words), grain, items)
-        self._divide(own, 0, 0)
+        own = (ctypes.c_int64 * 6)(self._address, kernel, ctypes.addressof(words), grain, items)
+        self._divide(own, 0, WAIT_LOOKS)
+        done = own[5]
+        while done < -(-items // grain):
+            done = self._done.value
+            # A thread has begun a piece and is not scheduled: leave it the core. The lock of the
+            # GIL, which this takes, makes its results visible.
+            time.sleep(0)
 
 
 class Worker:
