@@ -19,8 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from gpu import SIZES, random_weights, report, time_host, trace
+from gpu import DTYPES, SIZES, random_weights, report, time_host, trace
 
 from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.bench import StepBench, step_bytes
@@ -32,7 +31,7 @@ from oscine.ops.webgpu import Gpu
 
 def decoder_only(size: str, dtype: str) -> WhisperWeights:
     """A checkpoint whose encoder, which is not timed here, has one block."""
-    weights = random_weights(size, np.float16 if dtype == "f16" else np.float32)
+    weights = random_weights(size, dtype)
     encoder = replace(weights.encoder, blocks=weights.encoder.blocks[:1])
     return replace(weights, config=replace(weights.config, n_audio_layer=1), encoder=encoder)
 
@@ -73,7 +72,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--batches", default="1,2,4,8,16,32")
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
+    parser.add_argument("--dtype", choices=DTYPES, default="f16")
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s")
     parser.add_argument("--trace", action="store_true", help="microseconds a kernel, from queries")

@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from gpu import SIZES, random_weights, report, trace
+from gpu import DTYPES, SIZES, random_weights, report, trace
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import open_device, select_adapter
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--batches", default="1,2,4,8,16")
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
+    parser.add_argument("--dtype", choices=DTYPES, default="f16")
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--trace", action="store_true", help="microseconds a kernel, from queries")
     parser.add_argument("--json", type=Path)
@@ -83,8 +83,7 @@ def main() -> None:
         os.environ["OSCINE_TRACE"] = "kernels"
     batches = [int(word) for word in arguments.batches.split(",")]
     gpu = Gpu(open_device(select_adapter(arguments.device)))
-    kind = np.float16 if arguments.dtype == "f16" else np.float32
-    runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
+    runner = WhisperRunner(random_weights(arguments.size, arguments.dtype), gpu)
     print(f"{gpu.name}\nbatch  ms a window  one by one  TFLOP/s")
     found: list[dict[str, Any]] = []
     for batch in batches:

@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
+from oscine.bench import tensor_bytes
 from oscine.gpu.device import open_device, select_adapter
+from oscine.models.loader import quantized
 from oscine.models.whisper.bench import StepBench, measure_encoder, step_bytes
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.executors import STEPS_PER_POLL
@@ -39,6 +41,7 @@ from oscine.models.whisper.weights import (
     WhisperWeights,
 )
 from oscine.ops.webgpu import Gpu
+from oscine.quantized import BLOCK, BLOCK_DTYPES
 
 #: n_mels, width, heads, encoder layers, decoder layers, vocabulary: specs of the released sizes.
 SIZES = {
@@ -51,13 +54,21 @@ SIZES = {
 }
 
 
+DTYPES = ("f16", "f32", *BLOCK_DTYPES)
+
+
 class Maker:
     """Random arrays cut from one block of noise: drawing a billion numbers takes longer than all
     that is measured."""
 
-    def __init__(self, kind: type) -> None:
-        noise = np.random.default_rng(0).standard_normal(1 << 24, np.float32)
-        self.noise = np.tile((noise * 0.02).astype(kind), 5)
+    def __init__(self, dtype: str) -> None:
+        """`dtype`: one of DTYPES; with q8 and q4 products are in blocks, as after loading."""
+        noise = np.random.default_rng(0).standard_normal(1 << 24, np.float32) * np.float32(0.02)
+        self.noise = np.tile(noise.astype(np.float32 if dtype == "f32" else np.float16), 5)
+        self.blocks: np.ndarray | None = None
+        if dtype in BLOCK_DTYPES:
+            rows = quantized(noise.reshape(-1, 1024), BLOCK_DTYPES[dtype])
+            self.blocks = np.tile(rows.reshape(-1), 5)
         self.at = 0
 
     def matrix(self, *shape: int) -> np.ndarray:
@@ -65,17 +76,25 @@ class Maker:
         self.at = (self.at + 7919 * 16) % (1 << 24) if count < 1 << 26 else 0
         return self.noise[self.at : self.at + count].reshape(shape)
 
+    def product(self, out: int, inputs: int) -> np.ndarray:
+        """The weight of a product, or the token embedding."""
+        found = self.matrix(out, inputs)
+        if self.blocks is None:
+            return found
+        at, count = self.at // BLOCK, out * inputs // BLOCK
+        return self.blocks[at : at + count].reshape(out, -1)
+
     def linear(self, out: int, inputs: int) -> ops.Linear:
-        return ops.Linear(self.matrix(out, inputs), np.zeros(out, np.float32))
+        return ops.Linear(self.product(out, inputs), np.zeros(out, np.float32))
 
     def norm(self, width: int) -> ops.LayerNorm:
         return ops.LayerNorm(np.ones(width, np.float32), np.zeros(width, np.float32))
 
 
-def random_weights(size: str, kind: type) -> WhisperWeights:
+def random_weights(size: str, dtype: str) -> WhisperWeights:
     """A checkpoint's tree of a released size."""
     mels, d, heads, encoders, decoders, vocabulary = SIZES[size]
-    make = Maker(kind)
+    make = Maker(dtype)
 
     def common() -> dict[str, Any]:
         return {
@@ -106,7 +125,7 @@ def random_weights(size: str, kind: type) -> WhisperWeights:
         make.norm(d),
     )
     decoder = DecoderWeights(
-        make.matrix(vocabulary, d),
+        make.product(vocabulary, d),
         make.matrix(448, d).astype(np.float32),
         tuple(DecoderBlock(**common(), **cross()) for _ in range(decoders)),
         make.norm(d),
@@ -128,9 +147,8 @@ def time_host(steps: StepBench) -> float:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """One size on one implementation."""
-    kind = np.float16 if arguments.dtype == "f16" else np.float32
     gpu = Gpu(open_device(select_adapter(arguments.device)))
-    runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
+    runner = WhisperRunner(random_weights(arguments.size, arguments.dtype), gpu)
     encoder = measure_encoder(runner, 1, max(3, arguments.repeat // 4))
     steps = StepBench(runner, 1)
     times = steps.time(arguments.repeat)
@@ -143,6 +161,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "case": f"whisper {arguments.size}",
         "device": gpu.name,
         "dtype": arguments.dtype,
+        "weight_bytes": sum(map(tensor_bytes, (runner.encoder.w, runner.decoder))),
         "encoder_ms": encoder_ms,
         "encoder_tflops": counted["encoder_flop"] / encoder_ms / 1e9,
         "encoder_share": counted["encoder_flop"] / encoder_ms / 1e9 / arguments.peak,
@@ -179,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
+    parser.add_argument("--dtype", choices=DTYPES, default="f16")
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--peak", type=float, default=60.0, help="TFLOP/s of float32")
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s")

@@ -129,8 +129,7 @@ def without_repeats(weights: WhisperWeights) -> WhisperWeights:
 
 def random_model(size: str, dtype: str, backend: Backend) -> Whisper:
     """A released size with random weights, as `oscine.load` makes it of a checkpoint."""
-    kind = np.float16 if dtype == "f16" else np.float32
-    weights = without_repeats(random_weights(size, kind))
+    weights = without_repeats(random_weights(size, dtype))
     runner = NETWORK.runner(weights, backend)
     return Whisper(runner, stand_in_tokenizer(weights.config.n_vocab), f"random {size}")
 
