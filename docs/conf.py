@@ -10,7 +10,7 @@ from typing import Any
 #: The pages in the order of the site's menu. Sphinx warns of a page that is missing here.
 CONTENTS = {
     "Guides": (
-        *("docs/transcribe", "docs/speak", "docs/serve", "docs/deploy", "docs/models"),
+        *("docs/transcribe", "docs/speak", "docs/serve", "docs/mcp", "docs/deploy", "docs/models"),
         "docs/devices",
     ),
     "Reference": ("docs/cli", "docs/python", "docs/coming-from", "docs/compat"),

@@ -100,6 +100,7 @@ MAY_IMPORT = {
     "options.speak": ("options", "options.checks", "options.command"),
     "options.aliases": ("types",),
     "options.layout": ("options", "options.checks", "errors"),
+    "options.mcp": ("options", "options.checks", "options.command", "options.serve"),
     "options.serve": ("budget", "errors", "options", "options.checks", "options.command"),
     "options.calls": ("errors", "options", "options.speak", "options.transcribe"),
     "options.transcribe": (
@@ -111,7 +112,7 @@ MAY_IMPORT = {
     "server": (
         *("audio.io", "audio.write", "errors", "family", "files", "formats", "registry", "types"),
         *("options", "options.aliases", "options.checks", "options.command", "options.layout"),
-        *("options.serve", "options.speak", "options.transcribe", "text.languages"),
+        *("options.mcp", "options.serve", "options.speak", "options.transcribe", "text.languages"),
     ),
     "cues": ("types", "options.layout"),
     "subtitles": ("types", "errors", "terminal", "options.layout", "cues"),

@@ -19,6 +19,7 @@ from oscine.options import Option
 from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
+from oscine.options.mcp import McpOptions
 from oscine.options.serve import ServeOptions
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
@@ -28,6 +29,7 @@ COMMANDS: dict[str, tuple[type[Any], ...]] = {
     "oscine transcribe FILE...": (TranscribeCommand, TranscribeOptions, Layout),
     "oscine speak TEXT": (SpeakCommand, VoiceOptions, SpeakOptions),
     "oscine serve": (ServeOptions,),
+    "oscine mcp": (McpOptions,),
 }
 HEAD = """\
 # Command line reference

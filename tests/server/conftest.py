@@ -1,4 +1,4 @@
-"""Servers and models for their tests, which are left out where the extra `server` is missing."""
+"""Servers and models for their tests, which need the extras `server` and `mcp`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 WHISPER = GOLDENS / "whisper_multi"
 SPEECH = GOLDENS / "qwen3_tts"
 
-NEEDED = ("fastapi", "openai", "uvicorn", "websockets")
+NEEDED = ("fastapi", "mcp", "openai", "uvicorn", "websockets")
 collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
 
 

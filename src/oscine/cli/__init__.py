@@ -22,7 +22,7 @@ from oscine.terminal import SanitizedStream
 
 INTERRUPTED = 130
 
-COMMANDS = ("transcribe", "speak", "serve", "voices", "models", "doctor", "bench")
+COMMANDS = ("transcribe", "speak", "serve", "mcp", "voices", "models", "doctor", "bench")
 
 
 class LazyGroup(CommandGroup):

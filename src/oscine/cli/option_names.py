@@ -14,6 +14,7 @@ from functools import cache
 from oscine.options import Option, options_of
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
+from oscine.options.mcp import McpOptions
 from oscine.options.serve import ServeOptions
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
@@ -26,6 +27,7 @@ _KINDS = (
     VoiceOptions,
     SpeakOptions,
     ServeOptions,
+    McpOptions,
 )
 _BEFORE = r"(?<![\w./\\=-])"  # no part of a path, a flag or a longer name
 _AFTER = r"(?![\w/\\=-]|\.\w)"

@@ -17,6 +17,7 @@ from oscine.cli.parameters import command
 from oscine.errors import OscineError, needed
 from oscine.family import Task
 from oscine.files import expand_user
+from oscine.options.command import LoadOptions
 from oscine.options.serve import ServeOptions
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -44,7 +45,7 @@ def serve(**given_options: Any) -> None:
 class ServedModels:
     """Loads and unloads models for the server, with the options of the command."""
 
-    def __init__(self, options: ServeOptions) -> None:
+    def __init__(self, options: LoadOptions) -> None:
         self._options = options
 
     def load(self, name: str) -> Any:

@@ -15,7 +15,7 @@ DEFAULT_PORT = 8000
 MEGABYTE = 1_000_000
 
 
-def _check_texts(name: str, value: Any) -> tuple[str, ...]:
+def check_texts(name: str, value: Any) -> tuple[str, ...]:
     """Accept several texts, none of them empty."""
     values = [value] if isinstance(value, str) else value
     checked = tuple(text(name, each).strip() for each in values)
@@ -26,7 +26,7 @@ def _check_texts(name: str, value: Any) -> tuple[str, ...]:
 
 def _check_aliases(name: str, value: Any) -> tuple[str, ...]:
     """Accept pairs NAME=MODEL."""
-    pairs = _check_texts(name, value)
+    pairs = check_texts(name, value)
     for pair in pairs:
         alias, equals, model = pair.partition("=")
         if not (alias.strip() and equals and model.strip()):
@@ -53,7 +53,7 @@ class ServeOptions(LoadOptions, Options):
 
     # fmt: off
     model: Any = option(
-        (), _check_texts,
+        (), check_texts,
         "A model to serve: a name (see `oscine models list`), org/name on Hugging Face, or a path; "
         "repeat it for several.",
         Group.MODEL, metavar="MODEL", default_text="base", repeatable=True)
@@ -83,11 +83,11 @@ class ServeOptions(LoadOptions, Options):
         False, flag, "Serve without an API key on an address that other machines can reach.",
         Group.SERVER, flags=("--allow-unauthenticated",))
     allowed_host: tuple[str, ...] = option(
-        (), _check_texts,
+        (), check_texts,
         "Host name by which clients reach a server without an API key; repeat it for several.",
         Group.SERVER, metavar="NAME", default_text="localhost and IP addresses", repeatable=True)
     cors_origin: tuple[str, ...] = option(
-        (), _check_texts,
+        (), check_texts,
         "Origin of web pages that may call the server, such as https://example.org; repeat it for "
         "several.",
         Group.SERVER, metavar="ORIGIN", default_text="only the server's own", repeatable=True)

@@ -44,7 +44,7 @@ JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 def transcription_body() -> Schema:
     """The multipart form of transcriptions and translations."""
-    own = _properties(TranscribeOptions, Layout)
+    own = properties(TranscribeOptions, Layout)
     fields: dict[str, Schema] = {
         **own,
         "file": FILE,
@@ -67,7 +67,7 @@ def transcription_body() -> Schema:
 def speech_body() -> Schema:
     """The JSON of speech."""
     command = options_of(SpeakCommand)
-    own = _properties(VoiceOptions, SpeakOptions)
+    own = properties(VoiceOptions, SpeakOptions)
     fields: dict[str, Schema] = {
         **own,
         **{name: _property(command[name]) for name in ("mark", "plain")},
@@ -120,7 +120,8 @@ def _body(media_type: str, fields: dict[str, Schema], required: Iterable[str]) -
     }
 
 
-def _properties(*kinds: type[Any]) -> dict[str, Schema]:
+def properties(*kinds: type[Any]) -> dict[str, Schema]:
+    """The schemas of the options of classes, by name."""
     return {name: _property(each) for kind in kinds for name, each in options_of(kind).items()}
 
 
