@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import ctypes
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,8 @@ from oscine.quantized import Q4, Q8, dequantize, quantize
 
 pytest.importorskip("numba", reason="the extra [cpu] is not installed")
 from oscine.ops.compiled import Compiled, library
+from oscine.ops.compiled.team import Crew
+from oscine.ops.compiled.words import PIECE_BITS
 
 GOLDENS = Path(__file__).resolve().parent.parent / "goldens"
 
@@ -114,6 +115,29 @@ def test_a_golden_has_the_same_text(model: str, monkeypatch: pytest.MonkeyPatch)
     assert found == expected
 
 
+def test_an_interrupt_waits_for_the_pieces_of_others(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of a piece is the caller's, who frees it; and the next work counts from none."""
+    crew = Crew(compiled.team.library, 1)
+    waits: list[int] = []
+
+    def divide(words: Any, start: int, looks: int) -> None:
+        words[5], crew._done.value, crew._ticket.value = 1, 1, 2 << PIECE_BITS
+
+    def sleep(seconds: float) -> None:
+        waits.append(crew._done.value)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        crew._done.value = 2
+
+    monkeypatch.setattr(crew, "_divide", divide)
+    monkeypatch.setattr("time.sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        crew.divide(0, (ctypes.c_int64 * 1)(), 2, 1)
+    assert crew._done.value == 2 and waits == [1, 1]
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"beam_size": 3}, {"word_timestamps": True}, {"dtype": "q8"}, {"dtype": "q4"}]
 )
@@ -185,13 +209,17 @@ def test_a_processor_without_half_precision_has_numpy(
     assert "this processor has no conversion of float16" in caplog.text
 
 
-def test_damaged_machine_code_is_not_loaded(tmp_path: Path) -> None:
-    path, code = tmp_path / "some.kernels", b"machine code\n with a newline"
-    head = json.dumps({"symbols": {"norm": "n"}, "sha256": hashlib.sha256(code).hexdigest()})
-    whole = head.encode() + b"\n" + code
-    path.write_bytes(whole)
-    assert library.read_stored(path) == ({"norm": "n"}, code)
-    for damaged in (whole[:-1], whole[:20], b"", b"[]\n" + code, whole[:-1] + b"X"):
+def test_damaged_machine_code_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong name of a symbol has no address, and a call of it would end the process."""
+    path, made = tmp_path / "some.kernels", ({"norm": "n"}, b"machine code\n with a newline")
+    monkeypatch.setattr(library, "compile_kernels", lambda machine: made)
+    library.compile_and_store(path, None)
+    whole = path.read_bytes()
+    assert library.read_stored(path) == made
+    flipped = (whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :] for i in range(len(whole)))
+    for damaged in (*flipped, *(whole[:i] for i in range(len(whole))), b"[]\n" + made[1]):
         path.write_bytes(damaged)
         assert library.read_stored(path) is None
     assert library.read_stored(tmp_path / "none") is None

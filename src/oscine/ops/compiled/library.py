@@ -91,13 +91,13 @@ def cache_key() -> str:
 def read_stored(path: Path) -> tuple[dict[str, str], bytes] | None:
     """The symbols of the kernels, and the machine code; None if there is no whole file."""
     try:
-        head, _, code = path.read_bytes().partition(b"\n")
-        stored = json.loads(head)
-        if hashlib.sha256(code).hexdigest() == stored["sha256"]:
-            return stored["symbols"], code
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    return None
+        digest, _, stored = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if hashlib.sha256(stored).hexdigest().encode() != digest:  # of the symbols too: a wrong one has
+        return None  # no address, and a call of it ends the process
+    symbols, _, code = stored.partition(b"\n")
+    return json.loads(symbols), code
 
 
 def compile_and_store(path: Path, machine: Any) -> tuple[dict[str, str], bytes]:
@@ -105,11 +105,11 @@ def compile_and_store(path: Path, machine: Any) -> tuple[dict[str, str], bytes]:
     log.info("compiling the kernels for this processor, once")
     started = monotonic()
     symbols, code = compile_kernels(machine)
-    head = {"symbols": symbols, "sha256": hashlib.sha256(code).hexdigest()}
+    stored = json.dumps(symbols).encode() + b"\n" + code
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = temp_path(path.parent)
-        part.write_bytes(json.dumps(head).encode() + b"\n" + code)
+        part.write_bytes(hashlib.sha256(stored).hexdigest().encode() + b"\n" + stored)
         part.replace(path)  # processes that compile at once write the same
     except OSError as problem:
         log.warning("the compiled kernels are not stored: %s", problem)

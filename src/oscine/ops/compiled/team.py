@@ -16,7 +16,7 @@ from threading import Lock, Thread
 
 from oscine import threads
 from oscine.ops.compiled.library import Library
-from oscine.ops.compiled.words import DONE, PIECE_MASK, TEAM_WORDS
+from oscine.ops.compiled.words import DONE, PIECE_BITS, PIECE_MASK, TEAM_WORDS, TICKET
 
 LOOKS = 30_000  # for work before a thread sleeps, some 50 µs: longer than between two ops
 WAIT_LOOKS = (
@@ -61,6 +61,7 @@ class Crew:
         address = ctypes.addressof(self._memory)
         self._address = address + -address % 64  # the beginning of a cache line
         self._done = ctypes.c_int64.from_address(self._address + 8 * DONE)
+        self._ticket = ctypes.c_int64.from_address(self._address + 8 * TICKET)
         self._workers = [Worker(library, self._memory, self._address) for _ in range(size)]
         for number, worker in enumerate(self._workers):
             name = f"oscine_kernels_{number}"
@@ -79,10 +80,16 @@ class Crew:
                 worker.awake = True
                 worker.signal.release()
         own = (ctypes.c_int64 * 6)(self._address, kernel, ctypes.addressof(words), grain, items)
-        self._divide(own, 0, WAIT_LOOKS)
-        done = own[5]
-        while done < -(-items // grain):
-            done = self._done.value
+        try:
+            self._divide(own, 0, WAIT_LOOKS)
+            if own[5] < -(-items // grain):
+                self._wait()
+        finally:  # after Ctrl-C too: a thread would still write to what the caller frees
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until all pieces that have begun are computed; all have, once `divide` returns."""
+        while self._done.value < self._ticket.value >> PIECE_BITS & PIECE_MASK:
             # A thread has begun a piece and is not scheduled: leave it the core. The lock of the
             # GIL, which this takes, makes its results visible.
             time.sleep(0)
