@@ -195,6 +195,38 @@ def test_a_client_that_sends_nothing_more_is_given_up(
         assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
+def test_a_body_that_does_not_end_is_given_up(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client sends often enough not to be idle."""
+    monkeypatch.setattr(front, "DRAIN_S", 0.1)
+    running = serve({}, timeout=0.5)
+    with socket.create_connection(("127.0.0.1", running.port), timeout=0.1) as client:
+        head = "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n"
+        client.sendall(head.encode())
+        for _ in range(100):
+            client.sendall(b" ")
+            try:
+                assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
+                return
+            except TimeoutError:
+                continue
+    raise AssertionError("the client may send as long as it likes")
+
+
+def test_clients_without_a_key_do_not_fill_the_server(serve: Serve) -> None:
+    """Their bodies are still received, and discarded, after the refusal."""
+    running = serve({}, (KEY,), max_requests=1)
+    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+    clients = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(8)]
+    for client in clients:
+        client.sendall(head.encode())
+    running.until(lambda: len(running.http.server_state.tasks) == len(clients))
+    assert get(running, authorization=f"Bearer {KEY}").status_code == 200
+    for client in clients:
+        client.close()
+
+
 def test_errors_have_openais_form(serve: Serve) -> None:
     running = serve({})
     url = f"{running.url}/v1"
@@ -213,6 +245,45 @@ def test_errors_have_openais_form(serve: Serve) -> None:
         assert set(answer.json()) == {"error"}
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
         assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("text", [b'"\\ud800"', b'"\xed\xa0\x80"', b'{"\\uDFFF\\ud83d": 1}'])
+def test_half_a_surrogate_pair_is_refused(serve: Serve, text: bytes) -> None:
+    """Python's JSON makes a text of it that no answer can have: a voice of that name would have
+    ended each list of the voices."""
+    running = serve({"a": Scripted()})
+    for path, field in (("speech", b"model"), ("voices", b"name")):
+        answer = httpx2.post(
+            f"{running.url}/v1/audio/{path}", content=b'{"%s": %s}' % (field, text),
+            headers={"content-type": "application/json"},
+        )  # fmt: skip
+        assert (answer.status_code, code_of(answer)) == (400, "invalid_json")
+
+
+def test_a_surrogate_pair_is_text(serve: Serve) -> None:
+    body = b'{"model": "\\ud83d\\ude00", "input": "a"}'
+    answer = httpx2.post(f"{serve({}).url}/v1/audio/speech", content=body)
+    assert (answer.status_code, code_of(answer)) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("charset", ["unicode_escape", "punycode", "utf-16"])
+def test_a_form_has_one_character_set(serve: Serve, charset: str) -> None:
+    """punycode takes hours for a large field, and unicode_escape makes halves of pairs."""
+    form = b'--x\r\nContent-Disposition: form-data; name="name"\r\n\r\n\\ud800\r\n--x--\r\n'
+    media = f"multipart/form-data; boundary=x; charset={charset}"
+    url = f"{serve({}).url}/v1/audio/voices"
+    answer = httpx2.post(url, content=form, headers={"content-type": media})
+    assert (answer.status_code, code_of(answer)) == (400, "invalid_form")
+
+
+def test_the_fields_of_a_form_are_bounded_together(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oscine.server.fields.MAX_TEXT_BYTES", 1000)
+    url = f"{serve({'a': Scripted()}).url}/v1/audio/transcriptions"
+    fields = {f"field_{number}": "x" * 200 for number in range(6)}
+    answer = httpx2.post(url, data=fields, files={"file": b"x" * 2000})
+    assert "its fields have more than 1000 bytes" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, BinaryIO, get_args, get_origin
 
+from python_multipart.multipart import parse_options_header
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -21,9 +22,12 @@ from oscine.options import Option, options_of
 from oscine.options.checks import abbreviate
 from oscine.server.errors import ApiError, invalid
 
-MAX_FIELDS, MAX_FILES, MAX_FIELD_BYTES = 256, 4, 8 << 20
+MAX_FIELDS, MAX_FILES = 256, 4
+MAX_TEXT_BYTES = 8 << 20  # of the fields of a form together
+CHARSETS = ("utf-8", "utf8", "us-ascii")  # of a form
 MAX_JSON_BYTES = 32 << 20  # a reference recording is in it as base64
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})((?:\[[A-Za-z0-9_]{0,64}\])?)")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape, which may be one of a pair
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 _NONE = ("none", "null")
 
@@ -166,12 +170,31 @@ def to_value(record: Option, given: Any) -> Any:
     return given
 
 
-def decode_json(text: str | bytes) -> Any:
-    """JSON's value; None for what is not JSON."""
+def decode_json(text: str | bytes | bytearray) -> Any:
+    """JSON's value; None for what is not JSON, or has half of a surrogate pair, which is no text:
+    nothing could be answered about it."""
     try:
-        return json.loads(text)
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError):
         return None
+
+
+class FormParser(MultiPartParser):
+    """A parser that bounds the text of all fields together, which it has in memory."""
+
+    _text_bytes = 0
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        """Take bytes of a field or a file. Raises MultiPartException for too many."""
+        if self._current_part.file is None:
+            self._text_bytes += end - start
+            if self._text_bytes > MAX_TEXT_BYTES:
+                raise MultiPartException(f"its fields have more than {MAX_TEXT_BYTES} bytes")
+        super().on_part_data(data, start, end)
 
 
 async def read_form(request: Request) -> Fields:
@@ -179,15 +202,20 @@ async def read_form(request: Request) -> Fields:
 
     Raises ApiError for another type of body, a damaged form, and one beyond the limits of fields.
     """
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind, parameters = parse_options_header(request.headers.get("content-type", ""))
+    media, charset = (
+        each.decode("latin-1").lower() for each in (kind, parameters.get(b"charset", b"utf-8"))
+    )
     if media != "multipart/form-data":
         raise ApiError(415, f"the body must be multipart/form-data, not {media[:100] or 'untyped'}")
-    parser = MultiPartParser(
+    if charset not in CHARSETS:  # Python has some that take hours, or make what is no text
+        raise ApiError(400, f"the form must be UTF-8, not {charset[:100]!r}", "invalid_form")
+    parser = FormParser(
         request.headers,
         request.stream(),
         max_files=MAX_FILES,
         max_fields=MAX_FIELDS,
-        max_part_size=MAX_FIELD_BYTES,
+        max_part_size=MAX_TEXT_BYTES,
     )
     try:
         form = await parser.parse()
@@ -241,7 +269,7 @@ async def read_json(request: Request) -> Fields:
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     if media.lower() != "application/json":
         raise ApiError(415, f"the body must be application/json, not {media[:100]}")
-    body = b""
+    body = bytearray()  # bytes would be copied for each of its parts, which a client makes small
     async for part in request.stream():
         body += part
         if len(body) > MAX_JSON_BYTES:

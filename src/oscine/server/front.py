@@ -93,7 +93,7 @@ class Front:
         self, app: App, options: ServeOptions, keys: tuple[str, ...], metrics: Metrics
     ) -> None:
         self.app, self.options, self.metrics = app, options, metrics
-        self.open = 0  # requests that are being received or answered
+        self.open = 0  # admitted requests that are being received or answered
         # Of equal length, so that a comparison takes the same time for any key.
         self._digests = tuple(sha256(key.encode()).digest() for key in keys)
         self._origins = frozenset(origin.rstrip("/") for origin in options.cors_origin)
@@ -134,7 +134,7 @@ class Front:
         if path in OPEN_PATHS:
             return
         self._check_key(headers.get("authorization", ""))
-        if self.open > OPEN_PER_REQUEST * self.options.max_requests:
+        if self.open >= OPEN_PER_REQUEST * self.options.max_requests:
             raise ApiError(
                 429, "too many requests are open", "queue_full", headers={"Retry-After": "5"}
             )
@@ -208,13 +208,13 @@ class Exchange:
         given = self.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         self.status = 0  # of the answer, once it has begun
-        self._received = 0
+        self._received, self._deadline = 0, 0.0
         self._body_ended = self._answered = False
 
     async def run(self) -> None:
         """Answer the request, and log it."""
         started = time.monotonic()
-        self.front.open += 1
+        self._deadline = started + self.front.options.timeout
         try:
             await self._answer()
         except ClientGoneError:
@@ -222,7 +222,6 @@ class Exchange:
         except Exception as error:
             await self._fail(error)
         finally:
-            self.front.open -= 1
             self._record(time.monotonic() - started)
 
     async def _answer(self) -> None:
@@ -234,7 +233,11 @@ class Exchange:
         except ApiError as error:
             await self._send_json(error.status, error.body, error.headers)
             return
-        await self.front.app(self.scope, self.receive, self.send)
+        self.front.open += 1  # not before: who has no key must not fill the server
+        try:
+            await self.front.app(self.scope, self.receive, self.send)
+        finally:
+            self.front.open -= 1
 
     def _is_preflight(self) -> bool:
         """Whether a browser asks if a page may send a request, which carries no key."""
@@ -266,13 +269,17 @@ class Exchange:
             await self._send_json(answer.status, answer.body, answer.headers)
 
     async def receive(self) -> Message:
-        """The next message of the client. Raises ApiError for a body above the limit."""
+        """The next message of the client. Raises ApiError for a body above the limits."""
         if self._body_ended:
             return await self._receive()
+        remaining = max(0.0, self._deadline - time.monotonic())
         try:
-            message = await asyncio.wait_for(self._receive(), BODY_IDLE_S)
+            message = await asyncio.wait_for(self._receive(), min(BODY_IDLE_S, remaining))
         except TimeoutError:
-            raise ApiError(408, f"nothing was received for {BODY_IDLE_S:g} s", "timeout") from None
+            problem = f"nothing was received for {BODY_IDLE_S:g} s"
+            if remaining < BODY_IDLE_S:
+                problem = f"the body was not received in {self.front.options.timeout:g} s"
+            raise ApiError(408, problem, "timeout") from None
         if message["type"] == "http.request":
             self._received += len(message.get("body", b""))
             self._body_ended = not message.get("more_body", False)
