@@ -123,7 +123,8 @@ def test_an_interrupt_waits_for_the_pieces_of_others(
     waits: list[int] = []
 
     def divide(words: Any, start: int, looks: int) -> None:
-        words[5], crew._done.value, crew._ticket.value = 1, 1, 2 << PIECE_BITS
+        words[5], crew._done.value = 1, 1
+        crew._ticket.value = 2 << PIECE_BITS | 2  # of two pieces both have begun
 
     def sleep(seconds: float) -> None:
         waits.append(crew._done.value)
