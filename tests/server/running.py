@@ -18,6 +18,7 @@ from oscine.errors import Cancelled
 from oscine.options.serve import ServeOptions
 from oscine.server.app import Server
 from oscine.server.catalog import Catalog, ServedModel
+from oscine.server.run import connections
 from oscine.types import Audio, Segment, Transcript
 
 
@@ -71,7 +72,7 @@ class Running:
     async def _serve(self) -> None:
         self.server = Server(self.options, self.catalog, self._keys)
         config = uvicorn.Config(
-            self.server.app, http="h11", ws="websockets-sansio", lifespan="off",
+            self.server.app, http=connections(self.options), ws="websockets-sansio", lifespan="off",
             log_config=None, root_path=self.options.root_path, access_log=False,
             timeout_graceful_shutdown=1,
         )  # fmt: skip

@@ -218,7 +218,7 @@ def test_clients_without_a_key_do_not_fill_the_server(serve: Serve) -> None:
     """Their bodies are still received, and discarded, after the refusal."""
     running = serve({}, (KEY,), max_requests=1)
     head = "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
-    clients = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(8)]
+    clients = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(6)]
     for client in clients:
         client.sendall(head.encode())
     running.until(lambda: len(running.http.server_state.tasks) == len(clients))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -16,7 +17,8 @@ from oscine.options.serve import ServeOptions
 from oscine.registry import default_model
 from oscine.server.app import Server
 from oscine.server.catalog import Catalog, Loader
-from oscine.server.front import check_exposure, read_keys
+from oscine.server.connection import Connection
+from oscine.server.front import OPEN_PER_REQUEST, check_exposure, read_keys
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,11 @@ def serve(options: ServeOptions, loader: Loader, announce: Callable[[str], None]
         asyncio.run(Lifetime(server, listener, lambda: announce(f"ready on {address}")).run())
 
 
+def connections(options: ServeOptions) -> Any:
+    """How uvicorn makes a connection: an idle one for each request that may be open."""
+    return partial(Connection, 2 * OPEN_PER_REQUEST * options.max_requests)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an address. Raises OscineError with the reason if it cannot."""
     try:
@@ -78,7 +85,7 @@ class Lifetime:
         self._http: Any = uvicorn.Server(
             uvicorn.Config(
                 server.app,
-                http="h11",
+                http=connections(server.options),
                 ws="websockets-sansio",
                 ws_max_size=MAX_MESSAGE_BYTES,
                 ws_per_message_deflate=False,  # a small message cannot become a large one
