@@ -143,6 +143,7 @@ def test_the_default_is_a_value_that_is_taken(name: str) -> None:
         ({"clip_timestamps": np.array(["a"])}, "clip_timestamps must be times"),
         ({"clip_timestamps": np.array([np.nan])}, "clip_timestamps must be times"),
         ({"seed": 1.5}, "seed must be a whole number"),
+        ({"vad_min_speech_duration_ms": 1e308}, "vad_min_speech_duration_ms must be at most"),
         ({"seed": 10**400}, "seed must be a number"),
         ({"sample_len": 0}, "sample_len must be at least 1"),
         ({"temprature": 0}, "unknown option temprature; did you mean temperature?"),

@@ -30,6 +30,9 @@ def invalid(name: str, must: str, value: Any) -> UsageError:
     return UsageError(f"{name} must {must}, not {abbreviate(value)}")
 
 
+MAX_INTEGER = 1 << 53  # which a float has exactly; times and counts are computed with
+
+
 def abbreviate(value: Any) -> str:
     """A short one-line repr of a value, also if its own __repr__ fails."""
     try:
@@ -118,15 +121,16 @@ def positive(must: str = "be above 0", *, strict: bool = False, infinite: bool =
 
 
 def integer(least: int = 0, most: int | None = None, *, strict: bool = False) -> Check:
-    """Accept an integer from `least` to `most`."""
+    """Accept an integer from `least` to `most`; None: to MAX_INTEGER, which messages leave out."""
     must = f"be a whole number from {least}" + ("" if most is None else f" to {most}")
+    limit = MAX_INTEGER if most is None else most
 
     def check_strictly(name: str, value: Any) -> int:
         try:
             found = least - 1 if isinstance(value, bool) else index(value)
         except Exception:  # values of other packages may raise any exception
             found = least - 1
-        if found < least or (most is not None and found > most):
+        if not least <= found <= limit:
             raise invalid(name, must, value)
         return found
 
@@ -136,8 +140,8 @@ def integer(least: int = 0, most: int | None = None, *, strict: bool = False) ->
             raise invalid(name, "be a whole number from 0", value)
         if found < least:
             raise invalid(name, f"be at least {least}", value)
-        if most is not None and found > most:
-            raise invalid(name, f"be at most {most}", value)
+        if found > limit:
+            raise invalid(name, f"be at most {limit}", value)
         return int(found)
 
     return check_strictly if strict else check
