@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -159,6 +160,36 @@ def test_a_session_that_is_left_ends_its_speech(serve: Serve, done: bool) -> Non
     assert model.cancelled.wait(30)
     running.until(lambda: not running.server.gate.jobs)
     running.until(lambda: not running.catalog.models["a"].users)
+
+
+def test_messages_that_come_early_are_bounded(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait in the connection while an utterance is spoken, and none is lost."""
+    sessions: list[Any] = []
+
+    class Session(speech_stream.SpeechSession):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            sessions.append(self)
+
+    monkeypatch.setattr("oscine.server.app.SpeechSession", Session)
+    monkeypatch.setattr(speech_stream, "MAX_QUEUED_CHARACTERS", 1000)
+    model = ScriptedSpeaker()
+    running = serve({"a": model})
+    with open_session(running) as session:
+        session.send(json.dumps({"type": "session.config", "response_format": "pcm"}))
+        for _ in range(2):
+            for _ in range(8):
+                tell(session, "input.text", text="x" * 400)
+            tell(session, "input.done")
+        (made,) = sessions
+        running.until(lambda: made._messages.qsize() == 2)
+        time.sleep(0.2)  # for more, which do not come
+        assert made._messages.qsize() == 2
+        model.release.set()
+        for number in range(2):
+            assert hear(session)[0][-1]["utterance_index"] == number
 
 
 def test_a_silent_session_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

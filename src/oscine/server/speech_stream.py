@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CONFIG_S, IDLE_S = 10.0, 60.0  # without a message, before session.config and after it
 MAX_QUEUED = 32  # messages that are received before they are needed
+MAX_QUEUED_CHARACTERS = 4 << 20  # of these messages together, but for a single one
 MAX_TEXT_BYTES = 128 << 10  # of a message other than session.config
 DEFAULT_MODEL, DEFAULT_FORMAT = "tts-1", "wav"
 #: Fields of /v1/audio/speech that a session does not have.
@@ -81,6 +82,7 @@ class SpeechSession:
     def __init__(self, socket: WebSocket, start: StartSpeech, metrics: Metrics) -> None:
         self._socket, self._start, self._metrics = socket, start, metrics
         self._messages: asyncio.Queue[str | None] = asyncio.Queue(MAX_QUEUED)
+        self._queued, self._space = 0, asyncio.Event()  # characters, and whether some were taken
         self._request: speech.SpeechRequest | None = None
         self._index = 0  # of the utterance
         self._parts: TextParts | None = None  # of the utterance under way
@@ -109,7 +111,12 @@ class SpeechSession:
         """Queue the client's messages; a disconnect stops the utterance at once."""
         try:
             while True:
-                await self._messages.put(await self._socket.receive_text())
+                text = await self._socket.receive_text()
+                while self._queued and self._queued + len(text) > MAX_QUEUED_CHARACTERS:
+                    self._space.clear()
+                    await self._space.wait()
+                self._queued += len(text)
+                await self._messages.put(text)
         except (WebSocketDisconnect, KeyError, RuntimeError):  # KeyError: a binary message
             if self._job is not None:
                 self._job.stop("client")
@@ -126,6 +133,8 @@ class SpeechSession:
             return False
         if text is None:
             return False
+        self._queued -= len(text)
+        self._space.set()
         try:
             return await self._handle(text)
         except ApiError as error:
