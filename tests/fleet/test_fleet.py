@@ -205,6 +205,7 @@ def test_a_caller_who_stops_iterating_stops_the_work(fleet: Any) -> None:
 def test_what_a_worker_logs_is_logged_here(fleet: Any, caplog: pytest.LogCaptureFixture) -> None:
     fleet.transcribe(SOUND, clip_timestamps=[5, 6], language="en", vad_filter=False)
     assert "array: nothing to transcribe: clip_timestamps selects nothing" in caplog.text
+    assert {each.thread for each in caplog.records} == {threading.get_ident()}  # the caller's
 
 
 def test_what_cannot_be_sent_is_one_line(fleet: Any) -> None:

@@ -78,6 +78,27 @@ def test_sigterm_lets_the_work_end(server: Process, tmp_path: Path) -> None:
         httpx2.get(f"{server.url}/health")
 
 
+@pytest.mark.parametrize("flags", [(), ("--verbose",)])
+def test_a_warning_of_a_recording_is_for_the_client(
+    flags: tuple[str, ...], example: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cut.wav").write_bytes(example.read_bytes()[:20_000])
+    made = Process("--model", str(WHISPER), *flags)
+    try:
+        data = {"model": "whisper-1", "sample_len": "4", "response_format": "verbose_json"}
+        url = f"{made.url}/v1/audio/transcriptions"
+        with (tmp_path / "cut.wav").open("rb") as file:
+            answer = httpx2.post(url, data=data, files={"file": file}, timeout=60).json()
+        (warning,) = answer["x_oscine"]["warnings"]
+        assert warning.startswith("file: breaks off; using the ")
+        made.process.send_signal(signal.SIGTERM)
+        code, log = made.end()
+        assert code == 0 and (f"oscine: {warning}\n" in log if flags else log == "")
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
 def test_ctrl_c_ends_it_when_idle(server: Process) -> None:
     assert httpx2.get(f"{server.url}/health/ready").json() == {"status": "ready"}
     server.process.send_signal(signal.SIGINT)

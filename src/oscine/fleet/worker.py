@@ -62,6 +62,11 @@ class ModelInfo:
     recordings_at_once: int
 
 
+def log_from_worker(name: str, level: int, text: str) -> None:
+    """Log what a worker has logged."""
+    logging.getLogger(name).log(level, "%s", text)
+
+
 class Worker:
     """A process that loads the model on a device, `gpu:N`.
 
@@ -147,7 +152,7 @@ class Worker:
         """Handle a message that belongs to no request: the result of loading, or a log record."""
         said = message.read()
         if message.kind == messages.LOG:
-            logging.getLogger(said[0]).log(said[1], "%s", said[2])
+            log_from_worker(*said)
         elif message.kind == messages.RESULT:
             self._last_words = b""  # drivers print much as they are opened
             self.about.finish(ModelInfo(*said))
@@ -253,6 +258,9 @@ class Request:
             self.inbox.put(message)  # for the next call that waits
             raise WorkerLostError(self.worker.lost)
         said = message.read()
+        if message.kind == messages.LOG:
+            log_from_worker(*said)
+            return
         if message.kind == messages.PROGRESS:
             serving.progress(*said)
             return

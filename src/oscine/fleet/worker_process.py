@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 from queue import SimpleQueue
@@ -26,6 +27,9 @@ from oscine.fleet.messages import NO_REQUEST, Connection, Message
 
 Load = Callable[..., Any]
 STOP_KINDS = (messages.CANCEL, messages.INTERRUPT, messages.CLOSE, messages.DROP)
+
+#: The number of the request that this thread works for.
+_request: ContextVar[int] = ContextVar("_request", default=NO_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class RequestHandler:
 
     def run(self) -> None:
         """Handle messages until the request ends."""
+        _request.set(self._number)
         while not self.over:
             self._do(self.inbox.get())
         self._target = None
@@ -177,14 +182,15 @@ class RequestHandler:
 
 
 class LogForwarder(logging.Handler):
-    """Logging handler that sends records to the parent, which logs them."""
+    """Logging handler that sends records to the parent, which logs them in the request's thread."""
 
     def __init__(self, link: Connection) -> None:
         super().__init__()
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._link.send(NO_REQUEST, messages.LOG, record.name, record.levelno, record.getMessage())
+        text = record.getMessage()
+        self._link.send(_request.get(), messages.LOG, record.name, record.levelno, text)
 
 
 def serve(link: Connection, load: Load) -> None:

@@ -107,7 +107,8 @@ class ServeOptions(LoadOptions, Options):
         60.0, positive(), "Time for the requests at work to end after SIGTERM, in seconds.",
         Group.LIMITS)
     verbose: bool = option(
-        False, flag, "Log each request to stderr.", Group.SERVER, flags=("--verbose",))
+        False, flag, "Log each request and its warnings to stderr.", Group.SERVER,
+        flags=("--verbose",))
     # fmt: on
 
     def check(self) -> None:

@@ -133,7 +133,7 @@ class Server:
             return _event_stream(self._text_events(job, first, wanted))
         transcript = await job.wait()
         self.metrics.audio_seconds += transcript.duration
-        content, media_type = transcriptions.body_of(transcript, wanted)
+        content, media_type = transcriptions.body_of(transcript, wanted, job.warnings)
         return Response(content, media_type=media_type)
 
     async def _text_events(
@@ -150,7 +150,7 @@ class Server:
                     yield {"type": "transcript.text.delta", "delta": item}
                 item = await job.next(PING_S)
             self.metrics.audio_seconds += job.result.duration
-            yield transcriptions.done_event(text, job.result, wanted)
+            yield transcriptions.done_event(text, job.result, wanted, job.warnings)
         finally:
             job.close()
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from oscine.errors import Cancelled
 from oscine.server.errors import ApiError, ClientGoneError, timed_out, to_api_error, unavailable
+from oscine.server.request_warnings import collected
 
 Receive = Callable[[], Awaitable[Any]]  # ASGI's, of one request
 
@@ -32,13 +33,14 @@ class Job:
     """The work of one request: a function that runs in a thread and puts items for the client.
 
     The function receives the job, calls `put` for each item, polls `should_stop` and returns its
-    result, which is `result` after the last item.
+    result, which is `result` after the last item. `warnings` has what the library warned of.
     """
 
     def __init__(self, timeout_s: float) -> None:
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
         self.result: Any = None
+        self.warnings: list[str] = []
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Any] = asyncio.Queue()
         self._room = threading.Semaphore(MAX_UNREAD)
@@ -67,7 +69,8 @@ class Job:
         try:
             if self.should_stop():
                 raise Cancelled("the request has ended")
-            self.result = work(self)
+            with collected(self.warnings):
+                self.result = work(self)
         except BaseException as error:  # the event loop raises it
             self._error = error
         with suppress(RuntimeError):  # the loop is closed, as the process ends

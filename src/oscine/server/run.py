@@ -19,6 +19,7 @@ from oscine.server.app import Server
 from oscine.server.catalog import Catalog, Loader
 from oscine.server.connection import Connection
 from oscine.server.front import OPEN_PER_REQUEST, check_exposure, read_keys
+from oscine.server.request_warnings import kept_from_log
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,9 @@ def serve(options: ServeOptions, loader: Loader, announce: Callable[[str], None]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         announce(f"listening on {address}; loading {', '.join(catalog.models)}")
         server = Server(options, catalog, keys)
-        asyncio.run(Lifetime(server, listener, lambda: announce(f"ready on {address}")).run())
+        lifetime = Lifetime(server, listener, lambda: announce(f"ready on {address}"))
+        with kept_from_log(options.verbose):
+            asyncio.run(lifetime.run())
 
 
 def connections(options: ServeOptions) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -213,11 +213,13 @@ def text_deltas(texts: Iterable[str]) -> Iterator[str]:
 # -- answers ----------------------------------------------------------------------------------
 
 
-def body_of(transcript: Transcript, request: TranscriptionRequest) -> tuple[bytes, str]:
+def body_of(
+    transcript: Transcript, request: TranscriptionRequest, warnings: Sequence[str]
+) -> tuple[bytes, str]:
     """The body of an answer and its media type. Raises ApiError."""
     name = request.response_format
     if name not in MEDIA_TYPES:
-        content = json.dumps(to_json(transcript, request), ensure_ascii=False)
+        content = json.dumps(to_json(transcript, request, warnings), ensure_ascii=False)
         return content.encode("utf-8", "replace"), "application/json"
     if name == "text":
         text = f"{transcript.text.strip()}\n"
@@ -227,8 +229,10 @@ def body_of(transcript: Transcript, request: TranscriptionRequest) -> tuple[byte
     return text.encode("utf-8", "replace"), MEDIA_TYPES[name]
 
 
-def to_json(transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
-    """The object of json and verbose_json."""
+def to_json(
+    transcript: Transcript, request: TranscriptionRequest, warnings: Sequence[str]
+) -> dict[str, Any]:
+    """The object of json and verbose_json; the latter has the warnings of the work."""
     text = transcript.text.strip()
     usage = {"type": "duration", "seconds": math.ceil(transcript.duration)}
     if request.response_format != "verbose_json":
@@ -246,7 +250,7 @@ def to_json(transcript: Transcript, request: TranscriptionRequest) -> dict[str, 
         row["segments"] = [segment.to_dict() for segment in transcript.segments]
     if "word" in request.granularities:
         row["words"] = words_of(transcript.segments)
-    return {**row, "usage": usage, "x_oscine": details_of(transcript)}
+    return {**row, "usage": usage, "x_oscine": details_of(transcript, warnings)}
 
 
 def is_translation(request: TranscriptionRequest) -> bool:
@@ -268,8 +272,8 @@ def words_of(segments: Iterable[Segment]) -> list[dict[str, Any]]:
     ]
 
 
-def details_of(transcript: Transcript) -> dict[str, Any]:
-    """What OpenAI's object has no place for: model, device, speed, and speech without text."""
+def details_of(transcript: Transcript, warnings: Sequence[str]) -> dict[str, Any]:
+    """What OpenAI's object has no place for: model, device, speed, coverage and warnings."""
     seconds = transcript.timings.get("total", 0.0) / 1000
     row: dict[str, Any] = {"model": transcript.model, "device": transcript.device}
     if transcript.duration:
@@ -279,10 +283,14 @@ def details_of(transcript: Transcript) -> dict[str, Any]:
             "speech": transcript.coverage.speech,
             "without_text": transcript.coverage.without_text,
         }
+    if warnings:
+        row["warnings"] = list(warnings)
     return row
 
 
-def done_event(text: str, transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
+def done_event(
+    text: str, transcript: Transcript, request: TranscriptionRequest, warnings: Sequence[str]
+) -> dict[str, Any]:
     """The last event of a stream; `text` is the sum of its deltas."""
     heard = math.ceil(transcript.duration * TOKENS_PER_S)
     written = sum(len(segment.tokens) for segment in transcript.segments)
@@ -293,5 +301,5 @@ def done_event(text: str, transcript: Transcript, request: TranscriptionRequest)
         "total_tokens": heard + written,
         "input_token_details": {"audio_tokens": heard, "text_tokens": 0},
     }
-    event = {**to_json(transcript, request), "usage": usage}
+    event = {**to_json(transcript, request, warnings), "usage": usage}
     return {"type": "transcript.text.done", **event, "text": text}
