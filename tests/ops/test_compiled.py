@@ -238,6 +238,9 @@ def test_code_is_used_where_it_cannot_be_stored(
     library.compile_and_store(stored, None)
     assert library.read_stored(stored) == ({"norm": "n"}, b"code")
     assert [path.name for path in stored.parent.iterdir()] == ["x.kernels"]
+    (stored.parent / "y.kernels").mkdir()  # cannot be replaced by a file
+    library.compile_and_store(stored.parent / "y.kernels", None)
+    assert {path.name for path in stored.parent.iterdir()} == {"x.kernels", "y.kernels"}
 
 
 def test_a_kernel_that_needs_a_runtime_is_refused() -> None:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -106,13 +107,16 @@ def compile_and_store(path: Path, machine: Any) -> tuple[dict[str, str], bytes]:
     started = monotonic()
     symbols, code = compile_kernels(machine)
     stored = json.dumps(symbols).encode() + b"\n" + code
+    part = temp_path(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = temp_path(path.parent)
         part.write_bytes(hashlib.sha256(stored).hexdigest().encode() + b"\n" + stored)
         part.replace(path)  # processes that compile at once write the same
     except OSError as problem:
         log.warning("the compiled kernels are not stored: %s", problem)
+    finally:
+        with suppress(OSError):
+            part.unlink()  # of a disk that is full, or of an interrupt
     log.info("compiled in %.1f s", monotonic() - started)
     return symbols, code
 
