@@ -166,7 +166,7 @@ def test_a_model_comes_and_goes(example: Path) -> None:
             (row,) = httpx2.get(f"{made.url}/v1/models").json()["data"]
             return bool(row["loaded"])
 
-        assert not loaded()
+        assert made.first.endswith("; loading on demand whisper_multi\n") and not loaded()
         texts = []
         for _ in range(2):
             data = {"model": "whisper-1", "sample_len": "4", "temperature[]": "0"}

@@ -54,7 +54,8 @@ def serve(options: ServeOptions, loader: Loader, announce: Callable[[str], None]
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        announce(f"listening on {address}; loading {', '.join(catalog.models)}")
+        doing = "loading on demand" if options.on_demand else "loading"
+        announce(f"listening on {address}; {doing} {', '.join(catalog.models)}")
         server = Server(options, catalog, keys)
         lifetime = Lifetime(server, listener, lambda: announce(f"ready on {address}"))
         with kept_from_log(options.verbose):
