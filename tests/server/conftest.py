@@ -15,7 +15,7 @@ GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 WHISPER = GOLDENS / "whisper_multi"
 SPEECH = GOLDENS / "qwen3_tts"
 
-NEEDED = ("fastapi", "mcp", "openai", "uvicorn", "websockets")
+NEEDED = ("fastapi", "mcp", "openai", "uvicorn", "websockets", "wyoming")
 collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
 
 

@@ -181,3 +181,20 @@ def test_a_model_comes_and_goes(example: Path) -> None:
     finally:
         made.process.kill()
         made.process.wait()
+
+
+def test_wyoming_beside_http_ends_with_it() -> None:
+    made = Process("--model", str(WHISPER), "--wyoming", "tcp://127.0.0.1:0")
+    try:
+        port = int(made.first.rpartition(":")[2])
+        assert f"; Wyoming on tcp://127.0.0.1:{port}\n" in made.first
+        assert httpx2.get(f"{made.url}/health").status_code == 200
+        with socket.create_connection(("127.0.0.1", port), 30) as client:
+            client.sendall(b'{"type": "describe"}\n')
+            assert client.makefile("rb").readline().startswith(b'{"type": "info"')
+            made.process.send_signal(signal.SIGTERM)
+            assert made.end() == (0, "")
+            assert client.recv(1 << 20) is not None
+    finally:
+        made.process.kill()
+        made.process.wait()

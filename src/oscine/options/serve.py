@@ -76,6 +76,11 @@ class ServeOptions(LoadOptions, Options):
         Group.SERVER, metavar="ADDRESS")
     port: int = option(
         DEFAULT_PORT, integer(0, 65535), "Port to listen on; 0: any that is free.", Group.SERVER)
+    wyoming: str | None = option(
+        None, text,
+        "Address for Home Assistant's protocol beside HTTP, such as tcp://127.0.0.1:10300; it has "
+        "no keys.",
+        Group.SERVER, metavar="ADDRESS")
     api_key_file: str | None = option(
         None, text, "File with the API keys that clients must send, one per line.",
         Group.SERVER, metavar="FILE", unique=True)

@@ -92,11 +92,11 @@ class Server:
 
     # -- work ---------------------------------------------------------------------------------
 
-    async def _use(self, model: str, task: Task) -> ServedModel:
+    async def use(self, model: str, task: Task) -> ServedModel:
         """A model that a client names, loaded. Raises ApiError."""
         return await self.catalog.use(model, task, self.options.timeout)
 
-    def _start(
+    def start(
         self, served: ServedModel, work: Callable[[Job], Any], receive: Receive | None
     ) -> Job:
         """Start work with a model that is in use, which is released at its end. Raises ApiError."""
@@ -122,9 +122,9 @@ class Server:
         try:
             wanted = transcriptions.read_request(fields, task, self.options.max_audio_seconds)
             file = fields.file(UPLOAD)
-            served = await self._use(wanted.model, "transcribe")
+            served = await self.use(wanted.model, "transcribe")
             work = transcriptions.transcribe(served.model, file, wanted)
-            job = self._start(served, work, request.receive)
+            job = self.start(served, work, request.receive)
         except BaseException:
             fields.close()
             raise
@@ -189,14 +189,14 @@ class Server:
     ) -> Job:
         """Start the work of a request for speech. Raises ApiError."""
         self.gate.check()
-        served = await self._use(wanted.model, "speak")
+        served = await self.use(wanted.model, "speak")
         try:
             has_reference = "reference" in wanted.options
             voice = {} if has_reference else self.voices.options_for(served, wanted.voice)
         except BaseException:
             served.release()
             raise
-        return self._start(served, speech.speak(served.model, wanted, voice, parts), receive)
+        return self.start(served, speech.speak(served.model, wanted, voice, parts), receive)
 
     async def stream_speech(self, websocket: WebSocket) -> None:
         """Speak texts that come in parts, over a WebSocket."""
@@ -259,7 +259,7 @@ class Server:
             if kind == "prompt":
                 prompt = fields.required_text("prompt")
                 _refuse_rest(fields.rest())
-                served = await self._use(self.voices.model_for("voice_design", model), "speak")
+                served = await self.use(self.voices.model_for("voice_design", model), "speak")
                 served.release()
                 made = self.voices.add(served, name, kind, {"instruct": prompt})
                 return JSONResponse(made.to_dict())
@@ -267,9 +267,9 @@ class Server:
             text, silence = fields.text("reference_text"), fields.number("reference_silence", 0, 5)
             _refuse_rest(fields.rest())
             file = fields.file("audio_sample")
-            served = await self._use(self.voices.model_for("base", model), "speak")
+            served = await self.use(self.voices.model_for("base", model), "speak")
             work = speech.clone(served.model, file, text, silence or 0.0)
-            job = self._start(served, work, request.receive)
+            job = self.start(served, work, request.receive)
         except BaseException:
             fields.close()
             raise

@@ -76,6 +76,18 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of tcp://HOST:PORT. Raises UsageError."""
+    try:
+        parts = urlsplit(address)
+        host, port, rest = parts.hostname, parts.port, parts.path + parts.query
+    except ValueError:
+        host = None
+    if host is None or port is None or rest or parts.scheme != "tcp":
+        raise UsageError(f"wyoming={address} must be an address such as tcp://127.0.0.1:10300")
+    return host, port
+
+
 def check_exposure(options: ServeOptions) -> None:
     """Raise UsageError for a server without a key that other machines can reach."""
     closed = options.api_key_file is not None or options.allow_unauthenticated
@@ -83,6 +95,13 @@ def check_exposure(options: ServeOptions) -> None:
         raise UsageError(
             f"host={options.host} can be reached by other machines: give api_key_file, or "
             "allow_unauthenticated to serve everyone who reaches it"
+        )
+    if options.wyoming is None or options.allow_unauthenticated:
+        return
+    if not is_loopback(parse_address(options.wyoming)[0]):
+        raise UsageError(
+            f"wyoming={options.wyoming} can be reached by other machines, and its protocol has no "
+            "keys: give allow_unauthenticated to serve everyone who reaches it"
         )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -18,8 +19,9 @@ from oscine.registry import default_model
 from oscine.server.app import Server
 from oscine.server.catalog import Catalog, Loader
 from oscine.server.connection import Connection
-from oscine.server.front import OPEN_PER_REQUEST, check_exposure, read_keys
+from oscine.server.front import OPEN_PER_REQUEST, check_exposure, parse_address, read_keys
 from oscine.server.request_warnings import kept_from_log
+from oscine.server.wyoming import WyomingServer
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +53,17 @@ def serve(options: ServeOptions, loader: Loader, announce: Callable[[str], None]
         max_memory=options.max_memory,
         keep_alive_s=options.keep_alive,
     )
-    with listen(options.host, options.port) as listener:
-        host, port = listener.getsockname()[:2]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    with ExitStack() as stack:
+        listener, wyoming = stack.enter_context(listen(options.host, options.port)), None
+        address = f"http://{host_and_port(listener)}"
         doing = "loading on demand" if options.on_demand else "loading"
-        announce(f"listening on {address}; {doing} {', '.join(catalog.models)}")
+        loading = f"{doing} {', '.join(catalog.models)}"
+        if options.wyoming is not None:
+            wyoming = stack.enter_context(listen(*parse_address(options.wyoming)))
+            loading += f"; Wyoming on tcp://{host_and_port(wyoming)}"
+        announce(f"listening on {address}; {loading}")
         server = Server(options, catalog, keys)
-        lifetime = Lifetime(server, listener, lambda: announce(f"ready on {address}"))
+        lifetime = Lifetime(server, listener, wyoming, lambda: announce(f"ready on {address}"))
         with kept_from_log(options.verbose):
             asyncio.run(lifetime.run())
 
@@ -77,11 +83,24 @@ def listen(host: str, port: int) -> socket.socket:
         raise OscineError(f"cannot listen on {host} port {port}: {reason}") from None
 
 
+def host_and_port(listener: socket.socket) -> str:
+    """The address of a socket as URLs have it."""
+    host, port = listener.getsockname()[:2]
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class Lifetime:
     """The time of a server, from loading its models to the end of its last request."""
 
-    def __init__(self, server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        listener: socket.socket,
+        wyoming: socket.socket | None,
+        ready: Callable[[], None],
+    ) -> None:
         self._server, self._listener, self._ready = server, listener, ready
+        self._wyoming_listener, self._wyoming = wyoming, WyomingServer(server)
         self._failure: BaseException | None = None
         self._draining: asyncio.Task[None] | None = None
         logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it warns of each form
@@ -112,8 +131,11 @@ class Lifetime:
         self._http.handle_exit = end  # of SIGTERM and SIGINT, instead of uvicorn's
         Thread(target=self._load, args=(loop,), name="oscine loading", daemon=True).start()
         unloading = asyncio.create_task(self._unload_idle())
+        if self._wyoming_listener is not None:
+            await self._wyoming.start(self._wyoming_listener)
         await self._http.serve(sockets=[self._listener])
         unloading.cancel()
+        self._wyoming.close()
         if self._failure is not None:
             raise self._failure
 
@@ -143,6 +165,7 @@ class Lifetime:
             self._close()
 
     async def _drain(self) -> None:
+        self._wyoming.stop_accepting()
         log.info("draining: %d requests are at work", len(self._server.gate.jobs))
         await self._server.gate.drain(self._server.options.drain)
         self._close()
