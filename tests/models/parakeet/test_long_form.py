@@ -224,4 +224,4 @@ def test_cancelled_between_pieces() -> None:
         )
     assert len(script.batches) == 3
     (left,) = script.waiting  # what was submitted is given up
-    assert left.cancelled()
+    assert left.cancel_requested

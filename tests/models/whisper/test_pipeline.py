@@ -388,7 +388,7 @@ def test_cancel_is_asked_while_a_window_is_decoded(scripted: Scripted) -> None:
     with pytest.raises(Cancelled):
         model.transcribe(sound(1.0), cancel=lambda: bool(model.engine.waiting))
     assert len(model.engine.rows) == 1  # stopped before the window's answer
-    assert [sequence.cancelled() for sequence in model.engine.waiting] == [True]
+    assert [sequence.cancel_requested for sequence in model.engine.waiting] == [True]
 
 
 def test_to_stop_iterating_is_to_cancel(scripted: Scripted) -> None:
