@@ -216,6 +216,20 @@ def test_a_recording_in_the_request_is_cloned(running: Running, example: Path) -
     assert (error["code"], error["param"]) == ("unsupported_audio", "reference")
 
 
+def test_a_reference_that_is_too_long_is_refused(
+    serve: Any, speakers: dict[str, Any], example: Path
+) -> None:
+    running = serve({"base": speakers["base"]}, max_audio_seconds=1.0)
+    recording = base64.b64encode(example.read_bytes()).decode()
+    error = post(running, model="base", reference=recording).json()["error"]
+    assert (error["code"], error["param"]) == ("audio_too_long", "reference")
+    with example.open("rb") as file:
+        url, data = f"{running.url}/v1/audio/voices", {"name": "Ada", "model": "base"}
+        answer = httpx2.post(url, data=data, files={"audio_sample": file})
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("audio_too_long", "audio_sample")
+
+
 def test_a_model_that_does_not_clone_names_the_voice(client: OpenAI, example: Path) -> None:
     with example.open("rb") as file, pytest.raises(BadRequestError) as refused:
         client.audio.voices.create(

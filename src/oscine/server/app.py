@@ -196,7 +196,8 @@ class Server:
         except BaseException:
             served.release()
             raise
-        return self.start(served, speech.speak(served.model, wanted, voice, parts), receive)
+        limit = self.options.max_audio_seconds  # of a reference
+        return self.start(served, speech.speak(served.model, wanted, voice, limit, parts), receive)
 
     async def stream_speech(self, websocket: WebSocket) -> None:
         """Speak texts that come in parts, over a WebSocket."""
@@ -268,7 +269,9 @@ class Server:
             _refuse_rest(fields.rest())
             file = fields.file("audio_sample")
             served = await self.use(self.voices.model_for("base", model), "speak")
-            work = speech.clone(served.model, file, text, silence or 0.0)
+            work = speech.clone(
+                served.model, file, text, silence or 0.0, self.options.max_audio_seconds
+            )
             job = self.start(served, work, request.receive)
         except BaseException:
             fields.close()

@@ -247,13 +247,15 @@ def own_voices(model: Any) -> tuple[str, ...]:
 # -- the work, in a thread --------------------------------------------------------------------
 
 
-def clone(model: Any, file: BinaryIO, text: str | None, silence: float) -> Callable[[Job], Any]:
+def clone(
+    model: Any, file: BinaryIO, text: str | None, silence: float, max_audio_seconds: float
+) -> Callable[[Job], Any]:
     """The work that makes a voice of a recording: it returns the voice, and closes the file."""
     spellings = {"reference_text": "reference_text", "silence": "reference_silence"}
 
     def work(job: Job) -> Any:
         with closing(file), named_options(spellings):
-            source = open_source(file, name="audio_sample")
+            source = open_source(file, name="audio_sample").with_max_duration(max_audio_seconds)
             return model.voice_of(source, text, silence=silence)
 
     return work
@@ -288,18 +290,20 @@ def speak(
     model: Any,
     request: SpeechRequest,
     voice_options: Mapping[str, Any],
+    max_audio_seconds: float,
     parts: TextSource | None = None,
 ) -> Callable[[Job], SpeechResult]:
     """The work of a request: it puts the bytes of the file, and returns how the speech ended.
 
-    `parts`: the text, where it comes in parts.
+    `max_audio_seconds`: of a reference recording. `parts`: the text, where it comes in parts.
     """
     spellings = {**request.spellings, "text": "input"}
 
     def work(job: Job) -> SpeechResult:
         options = {**request.options, **voice_options}
         if isinstance(options.get("reference"), bytes):
-            options["reference"] = open_source(options["reference"], name="reference")
+            source = open_source(options["reference"], name="reference")
+            options["reference"] = source.with_max_duration(max_audio_seconds)
         with named_options(spellings, options):
             _check_instruct(model, options)
             text = request.text if parts is None else parts
