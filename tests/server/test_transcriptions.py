@@ -219,6 +219,19 @@ def test_what_is_wrong_is_named(
     assert error.code == (code or "invalid_value") and param.partition("[")[0] in error.message
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("respons_format", "response_format"), ("beam_sise", "beam_size"), ("promt", "prompt")],
+)
+def test_a_misspelt_field_is_answered_with_the_nearest(
+    ask: Callable[..., Any], name: str, meant: str
+) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        ask(extra_body={name: "5"})
+    error: Any = refused.value
+    assert error.param == name and f"did you mean {meant}?" in error.message
+
+
 def test_options_of_subtitles(ask: Callable[..., Any]) -> None:
     srt = ask(response_format="srt", extra_body={"max_words_per_line": 1})
     lines = srt.split("\n\n")[0].splitlines()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from types import NoneType
 from typing import Any, BinaryIO, get_args, get_origin
 
@@ -42,13 +43,16 @@ class Fields:
     def __init__(self, values: Mapping[str, Any], files: Mapping[str, BinaryIO] | None = None):
         self._values = {name: value for name, value in values.items() if value is not None}
         self.files = dict(files or {})
+        self._known: set[str] = set()  # the names that were asked for
 
     def has(self, name: str) -> bool:
         """Whether a field is given and not taken yet."""
+        self._known.add(name)
         return name in self._values
 
     def take(self, name: str, default: Any = None) -> Any:
         """The value of a field in any form."""
+        self._known.add(name)
         return self._values.pop(name, default)
 
     def text(self, name: str, default: str | None = None) -> str | None:
@@ -137,8 +141,12 @@ class Fields:
             file.close()
 
     def rest(self) -> dict[str, Any]:
-        """What was not taken, by name."""
+        """What was not taken, by name. Raises ApiError for what is nearly the name of a field."""
         taken, self._values = self._values, {}
+        for name in taken:
+            if near := get_close_matches(name, self._known, 1):
+                message = f"unknown option {name}; did you mean {near[0]}?"
+                raise invalid(name, message, "unknown_parameter")
         return taken
 
 
