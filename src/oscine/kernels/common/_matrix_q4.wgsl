@@ -5,7 +5,7 @@ alias Word = u32;
 
 struct Packed {
   bytes: u32,
-  scale_low: u32,
+  scales: u32,  // scale and lowest weight
   shift: u32,  // to these halves of the bytes
 }
 
@@ -20,6 +20,6 @@ fn fetch(at4: u32) -> Packed {
 fn unpack(four: Packed) -> vec4<f32> {
   let halves = vec4<u32>(four.bytes >> four.shift) >> vec4<u32>(0u, 8u, 16u, 24u);
   let biased = bitcast<vec4<f32>>((halves & vec4<u32>(15u)) | vec4<u32>(0x4b000000u));
-  let scale_low = unpack2x16float(four.scale_low);
+  let scale_low = unpack2x16float(four.scales);
   return fma(vec4<f32>(scale_low.x), biased - 8388608.0, vec4<f32>(scale_low.y));
 }
