@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import typer
 
-from oscine import hub
-from oscine.cli.common import check_device, set_threads, set_up_logging
 from oscine.cli.parameters import command
-from oscine.cli.serve import ServedModels
+from oscine.cli.serve import ServedModels, set_up
 from oscine.errors import needed
-from oscine.files import expand_user
 from oscine.options.mcp import McpOptions
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -26,12 +22,7 @@ def mcp(**given_options: Any) -> None:
     Model Context Protocol; its tools transcribe and speak.
     """
     options = McpOptions.of(**given_options)
-    set_up_logging(options.verbose)
-    set_threads(options.threads)
-    check_device(options.device, options.memory)
-    for name in options.model:
-        if not os.path.exists(expand_user(name)):
-            hub.lookup(name)
+    set_up(options)
     with needed("oscine[mcp]", "oscine mcp"):
         from oscine.server.tools import run  # the protocol's package is slow to import
     run(options, ServedModels(options))

@@ -18,6 +18,7 @@ from oscine.errors import OscineError, needed
 from oscine.family import Task
 from oscine.files import expand_user
 from oscine.options.command import LoadOptions
+from oscine.options.mcp import McpOptions
 from oscine.options.serve import ServeOptions
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -31,15 +32,20 @@ def serve(**given_options: Any) -> None:
     Ctrl-C let the requests at work end.
     """
     options = ServeOptions.of(**given_options)
+    set_up(options)
+    with needed("oscine[server]", "oscine serve"):
+        from oscine.server.run import serve as run  # FastAPI and uvicorn are slow to import
+    run(options, ServedModels(options), warn)
+
+
+def set_up(options: ServeOptions | McpOptions) -> None:
+    """Set logging and threads. Raises UsageError for a wrong device or an unknown model."""
     set_up_logging(options.verbose)
     set_threads(options.threads)
     check_device(options.device, options.memory)
     for name in options.model:
         if not os.path.exists(expand_user(name)):
             hub.lookup(name)
-    with needed("oscine[server]", "oscine serve"):
-        from oscine.server.run import serve as run  # FastAPI and uvicorn are slow to import
-    run(options, ServedModels(options), warn)
 
 
 class ServedModels:
