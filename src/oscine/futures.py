@@ -2,7 +2,7 @@
 
 `concurrent.futures` and `threading.Condition` take their locks in Python: an interrupt between two
 of their steps leaves one locked, and the thread that needs it next waits forever. Here `with` takes
-locks of C, which Python interrupts before or after, and what is done under one is a few steps.
+locks of C, which Python interrupts before or after, and holds each for a few steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`oscine doctor`: lists GPUs, explains what is used, and checks its kernels against NumPy."""
+"""`oscine doctor`: lists GPUs, names the backend in use, and checks its kernels against NumPy."""
 
 from __future__ import annotations
 

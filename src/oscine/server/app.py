@@ -29,7 +29,7 @@ from oscine.server.speech import Voices
 from oscine.server.speech_stream import SpeechSession, TextParts
 
 PING_S = 15.0  # between two comments of a silent stream, which proxies would close
-#: Headers by which proxies pass on what is streamed as it comes.
+#: Headers that keep proxies from buffering a stream.
 STREAM_HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
@@ -264,7 +264,7 @@ class Server:
                 served.release()
                 made = self.voices.add(served, name, kind, {"instruct": prompt})
                 return JSONResponse(made.to_dict())
-            fields.text("consent")  # required by OpenAI; there are no records of consent here
+            fields.text("consent")  # required by OpenAI; this server keeps no records of consent
             text, silence = fields.text("reference_text"), fields.number("reference_silence", 0, 5)
             _refuse_rest(fields.rest())
             file = fields.file("audio_sample")
@@ -376,9 +376,9 @@ def _event(event: Mapping[str, Any]) -> str:
 async def answer_error(request: Request, error: Exception) -> Response:
     """Any error in OpenAI's form."""
     if isinstance(error, ClientGoneError | ClientDisconnect):
-        return Response(status_code=499)  # which nobody receives
+        return Response(status_code=499)  # the client has gone
     if isinstance(error, HTTPException):
-        message = {404: "there is no such route", 405: "the route has another method"}
+        message = {404: "this route does not exist", 405: "this route does not take the method"}
         known = message.get(error.status_code, str(error.detail))
         answer = ApiError(error.status_code, known, headers=error.headers)
         if error.status_code == 405:

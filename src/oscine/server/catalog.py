@@ -39,7 +39,7 @@ class Loader(Protocol):
         """The model of a name or path."""
 
     def unload(self, model: Any) -> None:
-        """Free the memory of a model that nobody uses."""
+        """Free the memory of a model that is not in use."""
 
     def memory_used(self, model: Any) -> int:
         """Bytes that a model has allocated on its device."""
@@ -163,7 +163,7 @@ class Catalog:
     async def use(self, name: str, task: Task, timeout_s: float) -> ServedModel:
         """The model of a task that a client names, loaded; `release` ends its use.
 
-        Raises ApiError: 404, or 503 while the server starts, if there is no memory, or if the model
+        Raises ApiError: 404, or 503 while the server starts, if memory is short, or if the model
         cannot be loaded.
         """
         served = self._find(name, task)

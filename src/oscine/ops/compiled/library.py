@@ -90,7 +90,7 @@ def cache_key() -> str:
 
 
 def read_stored(path: Path) -> tuple[dict[str, str], bytes] | None:
-    """The symbols of the kernels, and the machine code; None if there is no whole file."""
+    """The symbols of the kernels, and the machine code; None if the file is missing or damaged."""
     try:
         digest, _, stored = path.read_bytes().partition(b"\n")
     except OSError:
